@@ -9,16 +9,17 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// Adapter is a layer whose state comes from data before training:
-// Normalization, Discretization and IntegerLookup of package preprocessing.
+// Adapter is a layer whose state is computed from data before training:
+// Normalization, Discretization and IntegerLookup of package
+// layers/preprocessing. See Adapt.
 type Adapter interface {
 	layers.Layer
 	Adapt(batches ...*Tensor) error
 }
 
-// Adapt fits the state of a layer to the X of a dataset (Keras: layer.adapt).
-// The X of all batches are in memory together. When ctx ends the layer keeps its
-// old state.
+// Adapt computes the state of a preprocessing layer from X of all batches of a
+// dataset (Keras: layer.adapt). All of X is in memory at once. If ctx ends,
+// Adapt returns its error and the layer keeps its old state.
 func Adapt(ctx context.Context, l Adapter, d Dataset) (err error) {
 	defer tensor.Catch(&err)
 	if err := needs(ctx, "Adapt"); err != nil {

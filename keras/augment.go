@@ -13,9 +13,9 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// Augmenter puts batches through layers as in training, on the device; see
-// [Pipeline.Augment]. Its methods may be called from several goroutines; they
-// take turns.
+// Augmenter applies layers to batches as in training, on the device; see
+// Pipeline.Augment. Its methods may be called from several goroutines; the
+// calls run one after the other.
 type Augmenter struct {
 	steps  int // batches of an epoch, -1: unknown
 	layers []layers.Layer
@@ -35,8 +35,9 @@ type augmenterState struct {
 	calls int64 // how often it advances in a batch; 0: not known yet
 }
 
-// NewAugmenter returns an Augmenter of epochs of so many batches; -1: unknown.
-// Layers that have no name get those that they would have in [Sequential].
+// NewAugmenter returns an Augmenter for epochs of the given number of batches,
+// -1 if it is unknown. Layers without a name get the names that they would
+// have in Sequential.
 func NewAugmenter(steps int, ls ...layers.Layer) *Augmenter {
 	a := &Augmenter{steps: steps, layers: ls}
 	n := newNames()
@@ -64,7 +65,7 @@ func (a *Augmenter) call(in augmented) augmented {
 	return in
 }
 
-// Batch puts batch number i of an epoch, both from 0, through the layers.
+// Batch returns batch i of an epoch, both counted from 0, after the layers.
 func (a *Augmenter) Batch(ctx context.Context, epoch, i int, b Batch) (out Batch, err error) {
 	defer tensor.Catch(&err)
 	in := augmented{X: b.X}
@@ -137,16 +138,16 @@ func (s *augmenterState) move(to int64) (was int64, err error) {
 	return was, s.SetBytes(state)
 }
 
-// Augment puts the X of every batch through layers as in training (Keras:
-// Dataset.map of layers called with training=True), and Y too through those
-// that mix labels: [preprocessing.MixUp] and [preprocessing.CutMix], which take floats, such
-// as one-hot vectors. It is for batches; after it Prefetch lets them be
-// computed while the model trains.
+// Augment applies layers to X of every batch as in training (Keras:
+// Dataset.map of layers called with training=True). [preprocessing.MixUp] and
+// [preprocessing.CutMix] change Y too, which must then have a float type, such
+// as one-hot vectors. The elements must be batches. With Prefetch after it,
+// batches are computed while the model trains.
 //
 // Random numbers are functions of the layers' seeds, the epoch and the number
-// of the batch, so that a training that is resumed goes on to the bit. They are
-// those that the layers would draw as the first ones of a model, with the same
-// names and seeds.
+// of the batch, so a resumed training continues with the same bits. They are
+// those that the layers would draw as the first layers of a model, with the
+// same names and seeds.
 func (p *Pipeline) Augment(ls ...layers.Layer) *Pipeline {
 	q := p.derive()
 	if !p.batched {

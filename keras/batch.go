@@ -13,16 +13,17 @@ import (
 // several inputs or outputs. Weight holds one weight per sample, or is nil.
 type Batch struct{ X, Y, Weight *Tensor }
 
-// Release hands the memory of a batch back to its dataset, which uses it for a
-// later batch: in a loop over a dataset that should leave no garbage, where the
-// batch, and what was recorded of it but is not computed yet, is no longer
-// needed. The batch may be read until the next one is asked for; reading it
-// after that is an error. On batches of other origin, and later than that,
-// Release does nothing.
+// Release returns the memory of a batch to its dataset, which reuses it for a
+// later batch. Call it at the end of the body of a loop over a dataset, so
+// that the loop allocates nothing. Neither the batch nor tensors that were
+// recorded from it and are not computed yet may be needed afterwards: reading
+// the batch after the next one was requested is an error. Release has no
+// effect on batches that do not come from a dataset.
 func (b Batch) Release() { tensor.HandBack(b.X, b.Y, b.Weight) }
 
-// Clone computes the batch if needed and returns a copy with memory of its own:
-// to keep a batch that is handed back. See [Dataset].
+// Clone returns a copy of the batch with its own memory, after computing the
+// batch if needed. Use it to keep a batch whose memory will be reused; see
+// Dataset.
 func (b Batch) Clone() (c Batch, err error) {
 	for _, t := range []struct{ to, of **Tensor }{{&c.X, &b.X}, {&c.Y, &b.Y}, {&c.Weight, &b.Weight}} {
 		if *t.of == nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/metrics"
 )
 
-// Callback hooks into Fit (Keras: Callback, LambdaCallback). Nil hooks are
-// passed over. An error from a hook ends Fit with that error. Hooks of one
-// kind run in the order of FitConfig.Callbacks.
+// Callback is a set of hooks that Fit calls (Keras: Callback, LambdaCallback).
+// Nil hooks are skipped. If a hook returns an error, Fit returns that error.
+// Hooks of one kind run in the order of FitConfig.Callbacks.
 type Callback struct {
 	TrainBegin func(ctx context.Context, r *Run) error // not told yet whether training is resumed
 	EpochBegin func(ctx context.Context, r *Run) error // not for an epoch that is resumed after its first step
@@ -40,7 +40,7 @@ func (c Callback) Callback() Callback { return c }
 // seesBatches reports whether a hook runs while there is a Run.Batch.
 func (c Callback) seesBatches() bool { return c.BatchBegin != nil || c.BatchEnd != nil }
 
-// Run is a Fit in progress.
+// Run describes a Fit in progress to the hooks of a Callback.
 type Run struct {
 	Model  *Model
 	Config FitConfig
@@ -59,11 +59,11 @@ type Run struct {
 }
 
 // Read returns the logs of the epoch so far. It reads totals back from the
-// device; hooks that need them at every batch make training wait.
+// device, so a hook that calls it at every batch slows training down.
 func (r *Run) Read() (Logs, error) { return r.Model.training.read(nil) }
 
-// Metric returns the compiled metric of that name in the logs, also with
-// "val_" before it; nil when there is none.
+// Metric returns the compiled metric with that name in the logs, with or
+// without "val_"; nil if there is none.
 func (r *Run) Metric(name string) metrics.Accumulator {
 	name = strings.TrimPrefix(name, "val_")
 	var found metrics.Accumulator

@@ -7,10 +7,10 @@ import (
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
-// Clone returns a model of the same layers with weights of its own, drawn anew
-// (Keras: clone_model), under a policy: that of the layers that name none of
-// their own. "" is the policy that each of them has, or, where the model is not
-// built, the global one. The copy is not compiled.
+// Clone returns a model with the same layers and newly initialized weights
+// (Keras: clone_model). policyName is the policy of the layers that name none
+// of their own. With "" each layer keeps the policy it was built with; in a
+// model that is not built that is the global policy. The copy is not compiled.
 func (m *Model) Clone(policyName string) (*Model, error) {
 	c := cloning{layers: map[layers.Layer]layers.Layer{}}
 	if policyName != "" {

@@ -66,8 +66,9 @@ type output struct {
 // none is the result of a step that is run for its effects.
 type none struct{}
 
-// Compile sets what the model is trained with. Compiling again starts with a
-// fresh optimizer state only if the optimizer is a new one.
+// Compile sets the optimizer, the loss and the metrics for training. When a
+// model is compiled again with the same optimizer, the optimizer keeps its
+// state.
 func (m *Model) Compile(c CompileConfig) error {
 	t := &training{config: c, optimizer: c.Optimizer, total: &metrics.Mean{Name: "loss"}, guard: newGuard(c.NonFinite)}
 	switch {
@@ -126,8 +127,9 @@ func (m *Model) Compile(c CompileConfig) error {
 	return nil
 }
 
-// Optimizer is the optimizer that training uses: the one given to Compile, in
-// a LossScaleOptimizer where losses are scaled. nil before Compile.
+// Optimizer returns the optimizer that training uses: the one given to
+// Compile, wrapped in a LossScaleOptimizer if the loss is scaled. It is nil
+// before Compile.
 func (m *Model) Optimizer() optimizers.Optimizer {
 	if m.training == nil {
 		return nil
@@ -254,12 +256,21 @@ func (m *Model) trained() *trained {
 	return t
 }
 
-// Variables is none: it makes a Function ask Runnable.
+// Variables returns nil: trained is listed in a Function for its precondition.
 func (t *trained) Variables() []*Variable { return nil }
 
-// Runnable is an error when weights or layers were frozen or unfrozen since the
-// training step was made.
-func (t *trained) Runnable() error {
+func init() {
+	tensor.RegisterPrecondition(func(o Stateful) func() error {
+		if t, ok := o.(*trained); ok {
+			return t.unchanged
+		}
+		return nil
+	})
+}
+
+// unchanged returns an error when weights or layers were frozen or unfrozen after
+// the training step was made.
+func (t *trained) unchanged() error {
 	for i, w := range t.weights {
 		if w.Trainable() != t.on[i] {
 			return t.changed(w.Name(), w.Trainable())
@@ -458,13 +469,14 @@ func (t *training) read(dst Logs) (Logs, error) {
 	return dst, err
 }
 
-// TrainOnBatch runs one training step and returns its logs (Keras:
-// train_on_batch).
+// TrainOnBatch runs one training step and returns its loss and metrics (Keras:
+// Model.train_on_batch).
 func (m *Model) TrainOnBatch(ctx context.Context, b Batch) (Logs, error) {
 	return m.onBatch(ctx, b, true)
 }
 
-// TestOnBatch judges one batch and returns its logs (Keras: test_on_batch).
+// TestOnBatch returns the loss and the metrics of the model on one batch
+// (Keras: Model.test_on_batch).
 func (m *Model) TestOnBatch(ctx context.Context, b Batch) (Logs, error) {
 	return m.onBatch(ctx, b, false)
 }
@@ -496,8 +508,8 @@ func (m *Model) onBatch(ctx context.Context, b Batch, train bool) (Logs, error) 
 	return t.read(nil)
 }
 
-// StepResult describes the last training step: applied or skipped, the
-// loss scale, the norm of the gradients.
+// StepResult describes the last training step: whether it was applied or
+// skipped, the loss scale, the norm of the gradients.
 func (m *Model) StepResult() (optimizers.StepResult, error) {
 	if m.training == nil {
 		return optimizers.StepResult{}, m.errorf("%w", ErrNotCompiled)
@@ -522,8 +534,8 @@ func (p MemoryPlan) String() string {
 		mib(p.Weights), mib(p.Slots), mib(p.Activation), mib(p.Workspace), mib(p.Batch), mib(p.Peak))
 }
 
-// PlanMemory plans a training step on batches like b and returns what it will
-// need. Nothing is run; the model must be compiled.
+// PlanMemory returns the memory that a training step on batches like b needs.
+// The step is planned and not run. The model must be compiled.
 func (m *Model) PlanMemory(b Batch) (MemoryPlan, error) {
 	if err := m.ready(b); err != nil {
 		return MemoryPlan{}, err
@@ -546,9 +558,9 @@ func (m *Model) planMemory(step *tensor.Func[Batch, none], b Batch) (p MemoryPla
 	return p, nil
 }
 
-// KeepPlans sets for how many shapes of batches the model keeps a compiled plan of
-// training, of evaluation and of prediction each: those that came last. The default
-// is 64. Less than 1 is 1. See tensor.Func.KeepPlans.
+// KeepPlans sets how many compiled plans the model keeps, for training,
+// evaluation and prediction each: those of the n batch shapes that were used
+// last. The default is 64; n below 1 counts as 1. See tensor.Func.KeepPlans.
 func (m *Model) KeepPlans(n int) {
 	m.plans = max(n, 1)
 	if t := m.training; t != nil && t.train != nil {
@@ -562,8 +574,8 @@ func (m *Model) KeepPlans(n int) {
 	}
 }
 
-// TrainStep runs one training step and reads nothing back: what Fit does for
-// each batch. Once compiled it allocates nothing.
+// TrainStep runs one training step without reading its loss and metrics back:
+// what Fit does for each batch. From the second step on it allocates nothing.
 func (m *Model) TrainStep(ctx context.Context, b Batch) error {
 	if err := needs(ctx, "TrainStep"); err != nil {
 		return err
@@ -574,9 +586,9 @@ func (m *Model) TrainStep(ctx context.Context, b Batch) error {
 	return pipeline.WithCause(ctx, m.refusal(m.trainOn(ctx, b)))
 }
 
-// Trace runs one training step, as TrainStep does, and writes what each worker
-// of the device did when, in the format that chrome://tracing and Perfetto
-// load. See tensor.Func.Trace.
+// Trace runs one training step as TrainStep does and writes a timeline of the
+// device's workers to w, in the format that chrome://tracing and Perfetto
+// read. See tensor.Func.Trace.
 func (m *Model) Trace(ctx context.Context, b Batch, w io.Writer) error {
 	if err := needs(ctx, "Trace"); err != nil {
 		return err

@@ -15,28 +15,30 @@ import (
 // Dataset yields the batches of one epoch and can be opened again for the
 // next. The caller stops by leaving the loop.
 //
-// Fit, Evaluate, PredictDataset, [Adapt] and Func.Each return the memory of a
-// batch to its dataset after the step, and so does [Batch.Release]. Code that
-// keeps such a batch, such as a callback, must [Batch.Clone] it: reading it after
-// the next batch was requested is an error. In a plain loop over Batches, a kept
-// batch stays valid. See docs/data.md, "The memory of a batch".
+// Fit, Evaluate, PredictDataset, Adapt and Func.Each return the memory of a
+// batch to its dataset after the step, as Batch.Release does. Code that keeps
+// such a batch, such as a callback, must Clone it: reading it after the next
+// batch was requested is an error. In a plain loop over Batches a batch stays
+// valid. See docs/data.md, "The memory of a batch".
 type Dataset interface {
 	Batches() iter.Seq2[Batch, error]
 }
 
 // EpochDataset is a Dataset that opens an epoch by its number, from 0. Fit
-// prefers EpochBatches: a dataset whose epochs differ needs it for a training
-// that is resumed. A Pipeline of tensors does the like by itself.
+// uses EpochBatches instead of Batches if it can. A dataset whose epochs
+// differ needs it so that a training can be resumed. A Pipeline of tensors
+// numbers its epochs itself.
 type EpochDataset interface {
 	Dataset
 	EpochBatches(epoch int) iter.Seq2[Batch, error]
 }
 
-// SeekableDataset is a Dataset that opens an epoch anywhere: Epoch yields its
-// batches from the skip-th on, until ctx ends. Len is the number of batches of
-// an epoch, -1 if unknown, [Infinite] if there is no end. Fit prefers it: a
-// training that is resumed need not read what it has seen. Pipelines and the
-// datasets of package keras/data are seekable.
+// SeekableDataset is a Dataset that can start in the middle of an epoch: Epoch
+// yields the batches of an epoch without the first skip ones, until ctx ends.
+// Len is the number of batches of an epoch, -1 if unknown, Infinite if there
+// is no end. Fit uses Epoch instead of Batches if it can, so that a resumed
+// training need not read what it has already seen. Pipelines and the datasets
+// of package keras/data are seekable.
 type SeekableDataset interface {
 	Dataset
 	Len() int
@@ -46,9 +48,9 @@ type SeekableDataset interface {
 // Infinite is the Len of datasets whose epochs do not end.
 const Infinite = math.MaxInt
 
-// Pipeline is a Dataset of samples in memory or from a generator, with the
-// usual operations on it (tf.data). Each operation returns a new Pipeline and
-// leaves the old one as it was.
+// Pipeline is a Dataset of tensors in memory or of a generator, with the
+// operations of tf.data. Each operation returns a new Pipeline and leaves the
+// old one unchanged.
 type Pipeline struct {
 	n       int // elements of an epoch: samples, or batches once batched; -1: unknown
 	batched bool
@@ -64,37 +66,40 @@ type shuffle struct {
 	seed   uint64
 }
 
-// FromTensors returns the dataset of the rows of x, y and weight: axis 0
-// counts samples. y and weight may be nil; x and y may be tuples. The tensors
-// are not copied and must not be changed. It panics with *Error when
-// the numbers of samples differ.
+// FromTensors returns a dataset of the rows of x, y and weight: axis 0 counts
+// samples. y and weight may be nil; x and y may be Tuples. The tensors are not
+// copied and must not be changed. It panics with *Error if the numbers of
+// samples differ.
 func FromTensors(x, y, weight *Tensor) *Pipeline {
 	a := newArrays(x, y, weight)
 	return &Pipeline{n: a.n, arrays: a, epoch: new(atomic.Int64)}
 }
 
-// FromGenerator returns the dataset of what open yields, opened anew for each
-// epoch. batched says whether it yields batches or single samples, which have
-// no batch axis and need Batch. It must not overwrite what it has yielded:
-// Batch, Shuffle and Prefetch hold several elements at once.
+// FromGenerator returns a dataset of the elements that a Go iterator yields.
+// open is called for each epoch. batched says whether the elements are batches
+// or single samples, which have no batch axis and need Batch. The iterator
+// must not change an element after yielding it, because Batch, Shuffle and
+// Prefetch hold several at once.
 //
-// A reader whose context ends, as that of Fit, does not wait for a generator that
-// blocks: the goroutine of the generator ends when it returns or yields. One that
-// should end at once takes the context, as that of data.FromGenerator does.
+// When the context of Fit ends, Fit does not wait for an iterator that blocks;
+// its goroutine ends when it yields or returns. To stop such an iterator at
+// once, use FromGenerator of package keras/data, which passes it the context.
 func FromGenerator(open func() iter.Seq2[Batch, error], batched bool) *Pipeline {
 	return &Pipeline{n: -1, batched: batched, epoch: new(atomic.Int64),
 		open: pipeline.Interruptible(func(context.Context, int) iter.Seq2[Batch, error] { return open() })}
 }
 
-// Len is the number of samples, or of batches once batched; -1 when unknown.
+// Len returns the number of samples, or of batches if they are batched; -1 if
+// it is unknown.
 func (p *Pipeline) Len() int { return p.n }
 
 // Batched reports whether the elements are batches.
 func (p *Pipeline) Batched() bool { return p.batched }
 
-// Shuffle mixes the elements: each comes at random from a window of buffer
-// elements, so that a buffer of at least Len makes every order equally likely.
-// The order differs from epoch to epoch and depends on seed alone.
+// Shuffle yields the elements in random order: each is drawn from a buffer of
+// the next buffer elements. With a buffer of at least Len every order is
+// equally likely. The order differs from epoch to epoch and depends on seed
+// alone.
 func (p *Pipeline) Shuffle(buffer int, seed ...uint64) *Pipeline {
 	s := &shuffle{buffer: max(buffer, 1)}
 	if len(seed) > 0 {
@@ -143,12 +148,12 @@ func (p *Pipeline) batch(n int, drop bool) *Pipeline {
 	return q
 }
 
-// Take keeps the first n elements of each epoch. Samples in memory are taken
-// before any shuffling.
+// Take yields only the first n elements of each epoch. For tensors in memory
+// these are the first rows before any Shuffle.
 func (p *Pipeline) Take(n int) *Pipeline { return p.part(0, max(n, 0)) }
 
-// Skip leaves out the first n elements of each epoch. Samples in memory are
-// left out before any shuffling.
+// Skip leaves out the first n elements of each epoch. For tensors in memory
+// these are the first rows before any Shuffle.
 func (p *Pipeline) Skip(n int) *Pipeline { return p.part(max(n, 0), math.MaxInt) }
 
 // part keeps the elements lo … hi-1.
@@ -167,9 +172,9 @@ func (p *Pipeline) part(lo, hi int) *Pipeline {
 }
 
 // Tensors returns all samples of an epoch as tensors, in the order before any
-// Shuffle: what FromTensors was given, of the rows that Take, Skip and Map have
-// left. y and weight are nil where there are none. A dataset of a generator is
-// read to its end.
+// Shuffle: the rows given to FromTensors after Take, Skip and Map. y and
+// weight are nil if the dataset has none. The dataset of a generator is read
+// to its end.
 func (p *Pipeline) Tensors() (x, y, weight *Tensor, err error) {
 	defer tensor.Catch(&err)
 	if p.arrays != nil && !p.batched {
@@ -222,32 +227,30 @@ func (p *Pipeline) Tensors() (x, y, weight *Tensor, err error) {
 	return x, y, weight, err
 }
 
-// Map puts every element through f, which may keep and return its argument. It
-// must not change the memory of what it has returned.
+// Map applies f to every element. f may return its argument or keep it, and
+// must not change the memory of an element that it has returned.
 func (p *Pipeline) Map(f func(Batch) (Batch, error)) *Pipeline {
 	q := p.derive()
 	q.open = pipeline.Map(p.elements(), func(_ context.Context, b Batch) (Batch, error) { return f(b) })
 	return q
 }
 
-// Prefetch prepares up to n elements ahead in a goroutine of its own.
+// Prefetch prepares up to n elements in advance, in its own goroutine.
 func (p *Pipeline) Prefetch(n int) *Pipeline {
 	q := p.derive()
 	q.open = pipeline.Ahead(p.elements(), n)
 	return q
 }
 
-// Batches yields the elements of the next epoch. What the loop keeps of them
-// keeps its numbers, see [Dataset]; with [Batch.Release] their memory is used
-// again.
+// Batches yields the elements of the next epoch. An element that the loop
+// keeps stays valid unless it is released with Batch.Release; see Dataset.
 func (p *Pipeline) Batches() iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		p.Epoch(context.Background(), int(p.epoch.Add(1)-1), 0)(yield)
 	}
 }
 
-// Epoch yields the elements of an epoch by number, from the skip-th on, as
-// Batches does.
+// Epoch yields the elements of the given epoch, without the first skip ones.
 func (p *Pipeline) Epoch(ctx context.Context, epoch, skip int) iter.Seq2[Batch, error] {
 	if err := needs(ctx, "Epoch"); err != nil {
 		return func(yield func(Batch, error) bool) { yield(Batch{}, err) }

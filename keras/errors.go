@@ -15,8 +15,8 @@ var (
 	ErrEmptyDataset = errors.New("the dataset is empty")
 )
 
-// RunConfigError is the error of a Fit that would resume a training with another
-// argument than it began with.
+// RunConfigError is the error of a Fit that would resume a training with
+// another value of an argument in RunConfig.
 type RunConfigError struct {
 	Name      string // of the argument
 	Now, Then any

@@ -10,9 +10,9 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// Evaluate judges the model on a dataset (Keras: Model.evaluate) and returns
-// the loss and the metrics. Samples of a Pipeline are taken 1024 at a time, those
-// of keras/data, which may be pictures read from files, 32.
+// Evaluate returns the loss and the metrics of the model on a dataset (Keras:
+// Model.evaluate). The model must be compiled. A Pipeline that is not batched
+// is batched by 1024 samples, a dataset of package keras/data by 32.
 func (m *Model) Evaluate(ctx context.Context, d Dataset) (logs Logs, err error) {
 	defer tensor.Catch(&err)
 	if m.training == nil {
@@ -72,10 +72,13 @@ func readRows(d Dataset) int {
 	return 32 // Keras's default
 }
 
-// Predict computes the model on x, for inference (Keras: Model.predict). More
-// than 1024 samples are taken in parts. Where steady calls should allocate
-// nothing, hand the result back with Tensor.Release. Several goroutines may call
-// it, and take turns; none may train the model, or set its weights, meanwhile.
+// Predict returns the model's outputs for x, computed for inference (Keras:
+// Model.predict). Axis 0 of x counts samples; more than 1024 are computed in
+// several runs. Any number of goroutines may call Predict, also while one
+// trains the model: they compute with the weights between two steps.
+// Predictions of a model with layers that keep a state between calls, such as
+// a Stateful RNN, run one after the other. Release of the result makes its
+// memory available to the next call.
 func (m *Model) Predict(ctx context.Context, x *Tensor) (y *Tensor, err error) {
 	defer tensor.Catch(&err)
 	if err := needs(ctx, "Predict"); err != nil {
@@ -120,9 +123,9 @@ func (m *Model) predictable(x *Tensor) error {
 	return nil
 }
 
-// PredictDataset computes the model on the X of all batches of a dataset, for
-// inference (Keras: Model.predict of a dataset), and returns the results as one
-// tensor or tuple. Samples that are not batched are taken as by Evaluate.
+// PredictDataset returns the model's outputs for X of all batches of a
+// dataset, computed for inference (Keras: Model.predict of a dataset), as one
+// tensor or tuple. A dataset that is not batched is batched as by Evaluate.
 func (m *Model) PredictDataset(ctx context.Context, d Dataset) (y *Tensor, err error) {
 	defer tensor.Catch(&err)
 	if err := needs(ctx, "PredictDataset"); err != nil {

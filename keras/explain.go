@@ -11,11 +11,11 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/internal/console"
 )
 
-// Explain runs a training step on b without changing anything, as Exponents
-// does, and writes what it found: for each layer the range of its weights,
-// activations and gradients as powers of 2, and the share of the latter two
-// that float16 would lose; then how much room the loss scale leaves, or which
-// one the gradients would bear.
+// Explain runs a training step on b as Exponents does and writes a table to w:
+// for each layer the ranges of its weights, activations and gradients as
+// powers of 2, and the share of activations and gradients that float16 would
+// lose. The last line says by how much the loss scale could grow before
+// gradients overflow, or which scale would be possible if there is none.
 func (m *Model) Explain(ctx context.Context, b Batch, w io.Writer) error {
 	all, err := m.Exponents(ctx, b)
 	if err != nil {

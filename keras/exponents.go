@@ -12,8 +12,8 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// LayerExponents are the binary exponents of a layer's numbers in a training
-// step.
+// LayerExponents has histograms of the binary exponents of a layer's weights,
+// activations and gradients in a training step.
 type LayerExponents struct {
 	Layer string // path
 
@@ -24,10 +24,11 @@ type LayerExponents struct {
 	DType                           DType // the layer's compute type
 }
 
-// Exponents runs a training step on b without changing anything, slowly, and
-// counts the binary exponents of what each layer that computes anything has in
-// it: whether float16 holds them, and with which loss scale. The model must be
-// compiled. Copies, constants, and casts of weights do not count.
+// Exponents runs a training step on b without changing any variable and
+// returns, for each layer that computes something, histograms of the binary
+// exponents of its numbers. They show whether float16 can hold these numbers,
+// and with which loss scale. Copies, constants and casts of weights are not
+// counted. The model must be compiled. Exponents is slow.
 func (m *Model) Exponents(ctx context.Context, b Batch) (all []LayerExponents, err error) {
 	defer tensor.Catch(&err)
 	if err := needs(ctx, "Exponents"); err != nil {

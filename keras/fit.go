@@ -137,7 +137,7 @@ func (m *Model) Fit(ctx context.Context, d Dataset, c FitConfig) (h *History, er
 		return h, fmt.Errorf("Fit: no dataset given")
 	}
 	if t := m.training.trained; t != nil {
-		if err := t.Runnable(); err != nil {
+		if err := t.unchanged(); err != nil {
 			return h, err
 		}
 	}

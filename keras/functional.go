@@ -21,10 +21,10 @@ func Input(shape ...int) *Tensor {
 	return t
 }
 
-// InputOf is Input with another element type, such as Int32 for indices. In a
-// model within a model it may be that of the tensor the model is applied to,
-// InputOf(x.DType(), …): then Clone gives it the type which that tensor has
-// under the other policy.
+// InputOf is Input with another element type, such as Int32 for indices. If a
+// model is nested in another one, use the type of the tensor it is applied to,
+// InputOf(x.DType(), …): a Clone under another policy then changes it
+// accordingly.
 func InputOf(dt DType, shape ...int) *Tensor {
 	for _, d := range shape {
 		if d < 1 && d != tensor.Unknown {
@@ -200,10 +200,11 @@ func (n *names) give(prefix string, l layers.Layer) {
 	layers.SetName(l, prefix, name)
 }
 
-// Apply calls layer l on x (Keras: l(x)); several tensors are grouped into a
-// tuple. On Inputs and what was made of them it never panics: a call that does
-// not fit returns a broken tensor, and NewModel reports what broke it. On
-// tensors with data, or in a Function, it is layers.Apply.
+// Apply calls layer l on x (Keras: l(x)); several tensors are passed as a
+// Tuple. On an Input, or a tensor computed from one, Apply never panics: if
+// the call does not fit, it returns a broken tensor and NewModel returns the
+// error. On tensors with data, or in a Function, it is layers.Apply and panics
+// with *Error.
 func Apply(l layers.Layer, x ...*Tensor) *Tensor {
 	in, err := group1(x)
 	if err != nil {
@@ -271,9 +272,9 @@ func call(l layers.Layer, prefix string, in *Tensor) *Tensor {
 	return tensor.Tuple(n.out...)
 }
 
-// NewModel makes the model that computes out from in (Keras: Model(inputs,
-// outputs)). Either may be a tuple. It returns the first error that any of the
-// calls between them met.
+// NewModel returns the model that computes out from in (Keras: Model(inputs,
+// outputs)). Either may be a Tuple. It returns the first error of the calls
+// between them.
 func NewModel(in, out *Tensor) (*Model, error) {
 	for _, t := range []*Tensor{out, in} {
 		if t == nil {

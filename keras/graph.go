@@ -20,8 +20,8 @@ type GraphCall struct {
 	Out   []op.Type
 }
 
-// GraphRef names a tensor of a Graph: result Part of Calls[Call], or Inputs[Part]
-// when Call is -1.
+// GraphRef refers to a tensor of a Graph: result Part of Calls[Call], or
+// Inputs[Part] if Call is -1.
 type GraphRef struct{ Call, Part int }
 
 // Graph describes a model, which must be built. It is an error when the model
@@ -71,10 +71,11 @@ func (m *Model) Stacked() bool { return len(m.stack) > 0 }
 // Built reports whether the model has weights.
 func (m *Model) Built() bool { return m.built }
 
-// BuildOn is Build for an Input, or a tuple of them, of any element type.
+// BuildOn builds a Sequential model for an Input of any element type, or a
+// Tuple of Inputs.
 func (m *Model) BuildOn(in *Tensor) error { return m.build(in) }
 
-// ModelOf returns the model that Model.Layer made the layer l of, nil for
+// ModelOf returns the model of a layer that Model.Layer returned, nil for
 // other layers.
 func ModelOf(l layers.Layer) *Model {
 	if n, ok := l.(*modelLayer); ok {

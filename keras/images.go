@@ -2,9 +2,9 @@ package keras
 
 import "github.com/mezzo-ml/mezzo/backend/tensor"
 
-// FromImages returns the dataset of 8-bit images and their labels: X float32
-// with the pixels of an image divided by 255, Y int32. It panics with
-// *Error when the numbers do not fit.
+// FromImages returns a dataset of 8-bit images and their labels: X is float32
+// [n, pixels] with values divided by 255, Y is int32 [n]. pixels is the number
+// of bytes of an image. It panics with *Error if the lengths do not fit.
 func FromImages(images, labels []byte, pixels int) *Pipeline {
 	if pixels < 1 || len(images) != len(labels)*pixels {
 		tensor.Fail("FromImages", "%d bytes of images for %d labels, want %d each", len(images), len(labels), pixels)

@@ -9,9 +9,9 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
-// Interrupted is the error of a Fit whose context ended before the training
-// did: errors.Is finds context.Canceled or context.DeadlineExceeded in it, and
-// the cause of the context.
+// Interrupted is the error of Fit when its context ends before the training
+// does. errors.Is finds context.Canceled or context.DeadlineExceeded in it,
+// and the cause of the context.
 type Interrupted struct {
 	Epoch int   // 0-based: the epoch that training was in
 	Step  int   // the steps of it that are done

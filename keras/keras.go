@@ -82,19 +82,21 @@ import (
 type (
 	// Tensor is an array of one element type.
 	Tensor = tensor.Tensor
-	// Variable is a name bound to a tensor: a weight, a slot, a total.
+	// Variable is a named tensor that Functions can assign: a weight, an
+	// optimizer's slot, a metric's total.
 	Variable = tensor.Variable
 	// Shape lists the sizes of the axes of a tensor.
 	Shape = tensor.Shape
 	// DType is an element type.
 	DType = dtype.DType
-	// Stateful owns variables: what a Function may change.
+	// Stateful is an owner of variables that a Function may change: a model, an
+	// optimizer, a metric.
 	Stateful = tensor.Stateful
-	// Error is what recording panics with and what Fit, Predict and other
-	// methods return: an operation that does not fit. Path is the layer's.
+	// Error says which operation or layer does not fit, and why. Recording panics
+	// with it; Fit, Predict and other methods return it. Path is the layer's path.
 	Error = tensor.Error
-	// NonFiniteValue is an error that describes the first NaN or infinity of a
-	// program.
+	// NonFiniteValue is an error that names the first value of a program that has
+	// a NaN or an infinity.
 	NonFiniteValue = tensor.NonFinite
 	// Element is a Go type of elements, for NewTensor.
 	Element = tensor.Element
@@ -121,30 +123,33 @@ const (
 // DeviceInfo describes a device, or says why it cannot be used.
 type DeviceInfo = backend.DeviceInfo
 
-// Devices lists the devices of this machine (TensorFlow:
-// tf.config.list_physical_devices), and those that cannot be used with the
-// reason, in Err: "cpu", and the GPUs "cuda", "cuda:1" … MEZZO_DEVICE chooses one.
-// A program built without the tag cuda has one entry "cuda" that says so.
+// Devices returns the devices of this machine (TensorFlow:
+// tf.config.list_physical_devices): "cpu", and the GPUs "cuda", "cuda:1" …. A
+// device that cannot be used has the reason in Err. MEZZO_DEVICE selects the
+// default device. In a program built without the tag cuda one entry "cuda"
+// says so.
 //
 //	cpu: Intel Xeon, AVX-512
 //	cuda: not available: no driver found: tried libcuda.so.1, …
 func Devices() []DeviceInfo { return backend.Search() }
 
-// GPUs lists the GPUs that can be used (TensorFlow:
-// tf.config.list_physical_devices("GPU")). It is empty on a machine without,
-// and in a program built without the tag cuda; Devices says why.
+// GPUs returns the GPUs that can be used (TensorFlow:
+// tf.config.list_physical_devices("GPU")). There are none in a program built
+// without the tag cuda; Devices says why.
 func GPUs() []DeviceInfo {
 	return slices.DeleteFunc(Devices(), func(d DeviceInfo) bool { return d.Err != nil || d.Name == "cpu" })
 }
 
 // Function compiles f (TensorFlow: tf.function); see tensor.Function. changes
-// lists the owners of everything f changes: the model, the optimizer, metrics.
+// must list the owners of all variables that f changes: the model, the
+// optimizer, metrics.
 func Function[In, Out any](f func(In) Out, changes ...Stateful) *Func[In, Out] {
 	return tensor.Function(f, changes...)
 }
 
-// Gradients returns the derivative of a scalar loss by each variable
-// (TensorFlow: GradientTape.gradient); see tensor.Gradients.
+// Gradients returns the derivatives of a scalar loss with respect to the
+// variables, nil for a variable that the loss does not depend on (TensorFlow:
+// GradientTape.gradient); see tensor.Gradients.
 func Gradients(loss *Tensor, vars []*Variable) []*Tensor { return tensor.Gradients(loss, vars) }
 
 // NewTensor returns a tensor of a copy of data, in row-major order; without a

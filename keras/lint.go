@@ -12,8 +12,8 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// Diagnostic describes something in a model that costs time or precision in 16
-// bits.
+// Diagnostic is a finding of Lint: something in a model that costs time or
+// precision in 16 bits.
 type Diagnostic struct {
 	Layer string // path of the layer, or the name of the model
 	What  string // "420 filters are not a multiple of 8"
@@ -21,18 +21,18 @@ type Diagnostic struct {
 	Fix   string
 }
 
-// String prints a diagnostic on one line.
+// String returns the diagnostic on one line.
 func (f Diagnostic) String() string {
 	return fmt.Sprintf("%s: %s: %s; %s", f.Layer, f.What, f.Why, f.Fix)
 }
 
-// Lint returns what costs time or precision in 16 bits, with a fix for each:
-// sizes that matrix units dislike, outputs and losses in 16 bits, losses on
-// probabilities whose logits are not known, constants that float16 holds as 0
-// or infinity, float16 without a loss scale, weights stored in 16 bits. Nothing
-// is computed. b is a batch as the model will see it, of which only the types
-// and shapes matter; Batch{} stands for 8 samples, where axes of unknown size
-// count 64. Findings are in the order in which the model runs.
+// Lint returns what costs time or precision in 16 bits, each with a fix: sizes
+// that are no multiple of what matrix units need, outputs and losses in 16
+// bits, losses of probabilities whose logits are not known, constants that are
+// 0 or infinite in float16, float16 without a loss scale, weights stored in 16
+// bits. It runs nothing. Only types and shapes of b matter; Batch{} stands for
+// 8 samples with 64 elements on axes of unknown size. Diagnostics are in the
+// order in which the layers run.
 func (m *Model) Lint(b Batch) (findings []Diagnostic, err error) {
 	defer tensor.Catch(&err)
 	x := b.X

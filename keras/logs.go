@@ -5,19 +5,20 @@ import (
 	"strings"
 )
 
-// Log is one number of a report: the loss, a metric, the loss scale.
+// Log is one named number of Logs: the loss, a metric, the loss scale.
 type Log struct {
 	Name  string
 	Value float64
 }
 
-// Logs are the numbers of a report in the order they are printed: metrics by
-// name, then those of the validation.
+// Logs are the loss, the metrics and other numbers of an epoch or a batch in
+// the order in which they are printed: metrics by name, then those of the
+// validation.
 type Logs []Log
 
-// Get returns the number of that name, NaN when there is none. "accuracy", and
-// "val_accuracy", also find the one accuracy of another kind there is, such as
-// sparse_categorical_accuracy.
+// Get returns the value of the log of that name, NaN if there is none.
+// "accuracy" and "val_accuracy" also find the only accuracy of another name,
+// such as sparse_categorical_accuracy.
 func (l Logs) Get(name string) float64 {
 	found, value := 0, math.NaN()
 	prefix, isAccuracy := strings.CutSuffix(name, "accuracy")
@@ -36,7 +37,7 @@ func (l Logs) Get(name string) float64 {
 	return value
 }
 
-// Has reports whether there is a number of exactly that name.
+// Has reports whether there is a log of exactly that name.
 func (l Logs) Has(name string) bool {
 	for _, x := range l {
 		if x.Name == name {
@@ -46,7 +47,7 @@ func (l Logs) Has(name string) bool {
 	return false
 }
 
-// Set changes the number of that name, or adds it at the end.
+// Set changes the log of that name, or appends one.
 func (l *Logs) Set(name string, value float64) {
 	for i := range *l {
 		if (*l)[i].Name == name {
@@ -57,13 +58,14 @@ func (l *Logs) Set(name string, value float64) {
 	*l = append(*l, Log{name, value})
 }
 
-// History is what Fit reports: the logs of each epoch.
+// History is the result of Fit: the logs of each epoch.
 type History struct {
 	Epochs []int  // 0-based numbers of the epochs that finished
 	Logs   []Logs // of those epochs
 }
 
-// Get returns a number over the epochs (Keras: History.history[name]).
+// Get returns the values of one log over the epochs (Keras:
+// History.history[name]).
 func (h *History) Get(name string) []float64 {
 	out := make([]float64, len(h.Logs))
 	for i, l := range h.Logs {
@@ -72,7 +74,7 @@ func (h *History) Get(name string) []float64 {
 	return out
 }
 
-// Names lists the numbers of the last epoch.
+// Names returns the names of the logs of the last epoch.
 func (h *History) Names() []string {
 	if len(h.Logs) == 0 {
 		return nil

@@ -6,11 +6,11 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
-// MaxBatch returns how many samples a batch like b may have for a training step
-// to need at most so many bytes, by PlanMemory: one more would need more. It is
-// 0 when one sample needs more. policyName is the policy of the step, that of the
-// layers that name none of their own (see Clone); "" is that of the model. Of b only the types and shapes matter. Steps are planned
-// and not run; the model must be compiled.
+// MaxBatch returns the largest batch size for which a training step needs at
+// most budget bytes according to PlanMemory, 0 if one sample needs more. Only
+// types and shapes of b matter. policyName is the policy of the layers that
+// name none of their own (see Clone); "" is the model's. Steps are planned and
+// not run. The model must be compiled.
 func (m *Model) MaxBatch(b Batch, budget Bytes, policyName string) (n int, err error) {
 	defer tensor.Catch(&err)
 	switch {

@@ -7,15 +7,15 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/driver"
 )
 
-// MemoryError is the error of what does not fit into the memory limit of the
-// device: a model whose weights, or whose plan, need more. The largest values of a
-// plan are in it.
+// MemoryError is the error of a model or a plan that needs more than the
+// memory limit of the device. It lists the largest values of the plan.
 type MemoryError = backend.MemoryError
 
-// MemoryLimit returns the memory that tensors, weights and programs may take together
-// on the default device. By default that is MEZZO_MEMORY_LIMIT, such as 8GiB; else
-// what the device has: on the CPU the least of the machine's memory, the limit of
-// its control group (containers), GOMEMLIMIT and the process's address space.
+// MemoryLimit returns how much memory tensors, weights and programs may use
+// together on the default device. The default is the environment variable
+// MEZZO_MEMORY_LIMIT, such as 8GiB. Without it a GPU has its own memory, and
+// the CPU the smallest of the machine's memory, the limit of its control group
+// (containers), GOMEMLIMIT and the process's address space.
 func MemoryLimit() (Bytes, error) {
 	d, err := limiter()
 	if err != nil {
@@ -24,9 +24,9 @@ func MemoryLimit() (Bytes, error) {
 	return Bytes(d.MemoryLimit()), nil
 }
 
-// SetMemoryLimit sets MemoryLimit; 0 is its default. What is there already stays.
-// What would go beyond the limit fails with a *MemoryError: a plan before anything
-// is allocated for it.
+// SetMemoryLimit sets MemoryLimit; 0 restores the default. Memory that is
+// already allocated stays. An allocation beyond the limit fails with a
+// *MemoryError, and so does compiling a plan that needs more.
 func SetMemoryLimit(limit Bytes) error {
 	if limit < 0 {
 		return fmt.Errorf("SetMemoryLimit: got %d bytes, want a positive number, or 0 for the default", int64(limit))

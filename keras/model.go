@@ -15,10 +15,12 @@ import (
 )
 
 // Model is a graph of layers with inputs and outputs. Make it with NewModel or
-// Sequential. Its methods are for one goroutine at a time, but for these, which any
-// number may call, also while one trains: Predict, GetWeights and SetWeights, and
-// what reads or writes files of weights. They see, and leave, the weights as they
-// are between two steps.
+// Sequential.
+//
+// Any number of goroutines may call Predict, GetWeights and SetWeights, and
+// read or write files of weights, also while one goroutine trains the model:
+// they see the weights between two steps. All other methods are for one
+// goroutine at a time.
 type Model struct {
 	name    string
 	named   bool           // by Named
@@ -40,8 +42,8 @@ type Model struct {
 	prediction *tensor.Func[*Tensor, *Tensor]
 }
 
-// Sequential makes a model of layers one after the other (Keras: Sequential).
-// It is built when it first sees data, or at once by Build.
+// Sequential returns a model that applies layers one after the other (Keras:
+// Sequential). It is built by Build, or by the first data.
 func Sequential(ls ...layers.Layer) *Model {
 	return &Model{name: "sequential", stack: slices.Clone(ls)}
 }
@@ -55,20 +57,20 @@ func (m *Model) Add(l layers.Layer) error {
 	return nil
 }
 
-// Named gives the model a name, for Summary and as part of the paths of its
-// layers when it is nested. It returns m.
+// Named sets the model's name, which Summary prints and which is part of the
+// paths of its layers when the model is nested. It returns m.
 func (m *Model) Named(name string) *Model {
 	m.name, m.named = name, true
 	return m
 }
 
-// Name is the model's name: "functional", "sequential", or what Named gave.
+// Name returns the model's name: the one given to Named, else "functional" or
+// "sequential".
 func (m *Model) Name() string { return m.name }
 
-// KeepOutputDType leaves the outputs in the compute type of the layers that
-// made them. Without it they are float32 under mixed policies, because a loss
-// or a user's arithmetic on 16-bit outputs is where precision is lost for
-// nothing. It returns m.
+// KeepOutputDType makes outputs keep the compute type of the layers that
+// return them. By default outputs are float32 under mixed policies, so that
+// losses and arithmetic on them lose no precision. It returns m.
 func (m *Model) KeepOutputDType() *Model {
 	m.keepDType = true
 	return m
@@ -79,8 +81,9 @@ func (m *Model) errorf(format string, args ...any) error {
 }
 
 // Build builds a Sequential model for float32 samples of the given shape,
-// without the batch axis. Without it the model is built for the first data it
-// sees: float32 for floats and uint8, the type itself for other integers.
+// which has no batch axis. A model that is not built yet is built for the
+// first data it gets: as float32 for floats and uint8, as the element type
+// itself for other integers.
 func (m *Model) Build(shape ...int) error { return m.build(Input(shape...)) }
 
 func (m *Model) build(in *Tensor) error {
@@ -157,8 +160,9 @@ type CallOption func(*layers.Pass)
 // uses and updates the statistics of the batch.
 func Training(p *layers.Pass) { p.Training = true }
 
-// Call computes the model on x: in a Function as part of it, outside at once
-// when the result is read. It panics with *Error when x does not fit.
+// Call returns the model's outputs for x. In a Function it records the
+// computation; outside, the result is computed when it is read. It panics with
+// *Error if x does not fit.
 func (m *Model) Call(x *Tensor, opts ...CallOption) *Tensor {
 	var p layers.Pass
 	for _, o := range opts {
@@ -286,8 +290,8 @@ func (m *Model) Weights() []*layers.Weight {
 	return append(collect(m, (*layers.Base).TrainableWeights), collect(m, (*layers.Base).NonTrainableWeights)...)
 }
 
-// Variables lists everything that training changes in the model: weights and
-// the states of random numbers. It makes a Model a Stateful.
+// Variables returns everything that training changes in the model: weights and
+// the states of random number generators. It makes a Model a Stateful.
 func (m *Model) Variables() []*Variable { return collect(m, (*layers.Base).Variables) }
 
 // TrainableVariables lists the weights that optimizers update.
@@ -295,7 +299,7 @@ func (m *Model) TrainableVariables() []*Variable {
 	return variablesOf(collect(m, (*layers.Base).TrainableWeights))
 }
 
-// NonTrainableVariables lists the weights that optimizers leave alone.
+// NonTrainableVariables returns the weights that optimizers do not update.
 func (m *Model) NonTrainableVariables() []*Variable {
 	return variablesOf(collect(m, (*layers.Base).NonTrainableWeights))
 }
@@ -308,7 +312,7 @@ func variablesOf(ws []*layers.Weight) []*Variable {
 	return vs
 }
 
-// CountParams is the number of elements of all weights. The model must be
+// CountParams returns the number of elements of all weights. The model must be
 // built.
 func (m *Model) CountParams() int {
 	n := 0
@@ -318,8 +322,8 @@ func (m *Model) CountParams() int {
 	return n
 }
 
-// GetWeights returns the values of all weights in the order of Weights, in
-// their variable types. They do not change when training goes on.
+// GetWeights returns copies of all weights in the order of Weights, in their
+// variable types.
 func (m *Model) GetWeights() ([]*Tensor, error) {
 	if !m.built {
 		return nil, m.errorf("GetWeights: %w; call it on data or Build it first", ErrNotBuilt)
@@ -336,8 +340,9 @@ func (m *Model) GetWeights() ([]*Tensor, error) {
 	return out, nil
 }
 
-// SetWeights sets all weights, in the order of Weights. Shapes must agree;
-// element types are converted. When anything does not fit no weight changes.
+// SetWeights assigns all weights, in the order of Weights. Shapes must agree;
+// element types are converted. If a value does not fit, SetWeights returns an
+// error and no weight changes.
 func (m *Model) SetWeights(values []*Tensor) error {
 	if !m.built {
 		return m.errorf("SetWeights: %w; call it on data or Build it first", ErrNotBuilt)
@@ -360,12 +365,14 @@ func (m *Model) SetWeights(values []*Tensor) error {
 	return layers.SetBytesOf(ws, data)
 }
 
-// Trainable is Keras's attribute: true unless SetTrainable(false).
+// Trainable returns what SetTrainable set last; true by default (Keras:
+// Model.trainable).
 func (m *Model) Trainable() bool { return !m.frozen }
 
-// SetTrainable freezes or unfreezes every layer. Where the model was compiled
-// after it was built, or has had a batch, compile it again: until then Fit,
-// TrainOnBatch and TrainStep are errors.
+// SetTrainable freezes or unfreezes every layer. Call Compile again afterwards
+// if the training step was already made, that is if the model was built when
+// it was compiled or has trained on a batch. Until then Fit, TrainOnBatch and
+// TrainStep return an error.
 func (m *Model) SetTrainable(on bool) {
 	m.frozen = !on
 	for _, l := range m.Layers() {
@@ -373,10 +380,10 @@ func (m *Model) SetTrainable(on bool) {
 	}
 }
 
-// SetSeed makes the first values of all weights, and the random numbers of
-// layers such as Dropout, functions of seed and the layers' paths. Weights
-// that exist are drawn again. Without it the seed is 0: the same program
-// gives the same numbers.
+// SetSeed sets the seed of the initial weights and of the random numbers of
+// layers such as Dropout; both depend on the seed and the layers' paths alone.
+// Existing weights are initialized again. The default seed is 0, so the same
+// program gives the same numbers.
 func (m *Model) SetSeed(seed uint64) error {
 	m.seed = &seed
 	if !m.built {

@@ -6,17 +6,16 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// Node is a layer of a model or one of its inputs, which in Keras are layers
-// too.
+// Node is a layer or an input of a model. In Keras inputs are layers too.
 type Node struct {
 	Layer layers.Layer // nil for an input
 	Input int          // which one
 }
 
-// Nodes lists the layers and inputs of a built model as Keras's Model.layers
-// does: by decreasing distance from the outputs, and by the order in which a
-// walk up from the outputs first meets them (ops.function.map_graph). It is the
-// order of weights, and that of a Sequential model's layers.
+// Nodes returns the layers and inputs of a built model in the order of Keras's
+// Model.layers: by decreasing distance from the outputs, then in the order of
+// a walk from the outputs back (Keras: ops.function.map_graph). Weights has
+// the same order. For a Sequential model it is the order of its layers.
 func (m *Model) Nodes() []Node { return slices.Clone(m.members) }
 
 func (m *Model) ordered() []Node {

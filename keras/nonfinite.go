@@ -11,9 +11,8 @@ import (
 	"github.com/mezzo-ml/mezzo/optimizers"
 )
 
-// NonFinite is the treatment of a training step that is not finite: whose loss,
-// gradients or new moving statistics have a NaN or an infinity, because the
-// batch or its weights have one, or because the training diverges.
+// NonFinite says what happens to a training step that is not finite: its loss,
+// a gradient or a new moving statistic has a NaN or an infinity.
 type NonFinite int
 
 // The values of NonFinite. A LossScaleOptimizer, as under mixed_float16, skips

@@ -2,9 +2,9 @@ package keras
 
 import "io"
 
-// Progbar shows how far long work is, as Fit shows its steps
-// (keras.utils.Progbar): a bar redrawn in place on a terminal, elsewhere a line
-// at the end. It is not safe for use by several goroutines.
+// Progbar prints the progress of a long task as Fit does
+// (keras.utils.Progbar): on a terminal a bar that is redrawn in place,
+// elsewhere one line at the end. It is not safe for use by several goroutines.
 //
 //	bar := keras.NewProgbar(os.Stderr)
 //	texts, err := data.Lines("corpus.txt").Progress(bar.Update).Collect(ctx)
@@ -19,9 +19,9 @@ type Progbar struct {
 // NewProgbar returns a bar that writes to w.
 func NewProgbar(w io.Writer) *Progbar { return &Progbar{w: w} }
 
-// Update says that done of target units of work are done; target is -1 or
-// [Infinite] if their number is not known. The line ends when all are done;
-// fewer than before begin another one.
+// Update shows that done of target units of work are done. target is -1 or
+// Infinite if it is unknown. When done reaches target the line ends; a smaller
+// done than before starts a new line.
 func (b *Progbar) Update(done, target int) {
 	if target == Infinite {
 		target = -1

@@ -8,9 +8,10 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
-// Stack joins samples, which have no batch axis, to a batch. They must agree in
-// types, shapes and in what is nil. The memory of into is used again if it is
-// a batch of the same shapes, which then changes; it may be the zero value.
+// Stack returns a batch of the samples, which have no batch axis. They must
+// agree in types, in shapes, and in which of X, Y and Weight are nil. Stack
+// reuses the memory of into, and so overwrites it, if into is a batch of the
+// same shapes. into may be the zero value.
 func Stack(into Batch, samples []Batch) (b Batch, err error) {
 	defer tensor.Catch(&err)
 	old := into.tensors(nil)

@@ -14,9 +14,9 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
-// Checkpointer keeps the states of a training for a later Fit;
-// checkpoint.Directory is one. One that is a Locker, too, is held while Fit
-// runs.
+// Checkpointer stores the states of a training so that a later Fit can resume
+// it; checkpoint.Directory is one. If it is also a Locker, Fit locks it while
+// it runs.
 type Checkpointer interface {
 	// Load returns the newest state that was kept, nil when there is none.
 	Load(ctx context.Context) (*State, error)
@@ -25,16 +25,16 @@ type Checkpointer interface {
 	Save(ctx context.Context, s *State) error
 }
 
-// Locker is a Checkpointer that one training at a time may use.
+// Locker is a Checkpointer that only one training at a time may use.
 type Locker interface {
 	// Lock keeps others out until release is called; it fails when another
 	// training is there, or when nothing can be kept.
 	Lock() (release func() error, err error)
 }
 
-// State is a training between two steps: everything that the steps to come
-// depend on, but the program itself and its data. Fit makes it for a
-// Checkpointer and goes on from it, to the bit as if nothing had happened.
+// State is a training between two steps: everything that later steps depend
+// on, except the program itself and its data. Fit passes it to a Checkpointer
+// and resumes from it with the same bits as a training without interruption.
 type State struct {
 	Epoch   int      // of the next step, 0-based
 	Step    int      // steps of that epoch that are done
@@ -54,10 +54,11 @@ type State struct {
 	From      string // where Load has found the state, for messages; not kept
 }
 
-// Position is a place in a dataset: after so many batches of an epoch of it.
+// Position is a place in a dataset: after the first Batch batches of an epoch.
 type Position struct{ Epoch, Batch int }
 
-// RunConfig is what a resumed Fit must have in common with the one before.
+// RunConfig has the arguments of Fit that must be the same when a training is
+// resumed.
 type RunConfig struct {
 	BatchSize     int
 	StepsPerEpoch int
@@ -66,7 +67,7 @@ type RunConfig struct {
 	Batches       int // of an epoch of the dataset, -1: unknown
 }
 
-// CallbackState is what a callback remembers.
+// CallbackState is the state of a callback in a checkpoint.
 type CallbackState struct {
 	Name   string          // Callback.Name, which Fit fills in; the n-th state of a name goes to the n-th callback of it
 	Data   json.RawMessage // of any form
@@ -81,7 +82,7 @@ type Array struct {
 	Data []byte
 }
 
-// ArraysOf returns the values of everything that the owners change, in order.
+// ArraysOf returns the values of all variables of the owners, in order.
 func ArraysOf(owners ...Stateful) ([]Array, error) {
 	var vs []*Variable
 	for _, o := range owners {
@@ -98,8 +99,9 @@ func ArraysOf(owners ...Stateful) ([]Array, error) {
 	return all, nil
 }
 
-// SetArrays gives what the owners change the values that ArraysOf returned.
-// Names and types must agree; when they do not, nothing changes.
+// SetArrays assigns arrays, as ArraysOf returned them, to the variables of the
+// owners. Names and types must agree; if they do not, SetArrays returns an
+// error and no variable changes.
 func SetArrays(arrays []Array, owners ...Stateful) error {
 	var vs []*Variable
 	for _, o := range owners {

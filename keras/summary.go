@@ -11,16 +11,17 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/internal/kerasstate"
 	"github.com/mezzo-ml/mezzo/keras/internal/console"
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
 // Summary writes a table of the model's layers to w (Keras: Model.summary):
-// name and class, output shape, parameters, and the types each computes and
-// stores in; for models that are not a plain chain, what each is connected to.
-// A Sequential model that is not built yet shows "?" for what is not known. The
-// table is as wide as the terminal at most, 100 columns elsewhere; cells that do
-// not fit have several lines.
+// name and class, output shape, number of parameters, compute and variable
+// type. If the model is not a plain chain, it also shows to what each layer is
+// connected. What a Sequential model that is not built does not know yet is
+// "?". The table is at most as wide as the terminal, or 100 columns without
+// one; longer cells are wrapped.
 func (m *Model) Summary(w io.Writer) error {
 	_, err := io.WriteString(w, m.summary(console.Of(w).Width()))
 	return err
@@ -335,8 +336,8 @@ func (m *Model) footer(b *strings.Builder) {
 	}
 	if m.training != nil {
 		vs := m.training.optimizer.Variables()
-		if k, ok := m.training.optimizer.(interface{ KerasVariables() []*Variable }); ok {
-			vs = k.KerasVariables() // without counters for StepResult
+		if ofKeras, ok := kerasstate.Variables(m.training.optimizer); ok {
+			vs = ofKeras // without counters for StepResult
 		}
 		for _, v := range vs {
 			add(&slots, v.Type())

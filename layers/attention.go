@@ -65,7 +65,7 @@ func (a *Attention) Build(in ...Shape) (err error) {
 	return err
 }
 
-// CheckInput wants sequences that fit.
+// CheckInput requires two or three sequences whose shapes agree.
 func (a *Attention) CheckInput(in ...Shape) error { return sequences(in) }
 
 // Call computes the layer on the tuple x.
@@ -141,7 +141,7 @@ func (a *AdditiveAttention) Build(in ...Shape) (err error) {
 	return err
 }
 
-// CheckInput wants sequences that fit.
+// CheckInput requires two or three sequences whose shapes agree.
 func (a *AdditiveAttention) CheckInput(in ...Shape) error {
 	if err := sequences(in); err != nil {
 		return err

@@ -7,14 +7,14 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
-// Bidirectional goes through a sequence in both directions and merges the
+// Bidirectional runs an RNN over a sequence in both directions and merges the
 // outputs (Schuster and Paliwal 1997). With ReturnSequences, outputs of both
-// belong to the same step, and are zero where the step is masked out.
+// directions belong to the same step, and are 0 at masked steps.
 //
-// Inputs: those of Layer; states are those of the forward layer, then those of
-// the backward one. Result: that of Layer, twice as wide with MergeMode concat,
-// a tuple of both outputs with none; with ReturnState followed by the states of
-// both. Weights: those of both layers.
+// Inputs: those of Layer; states of the forward layer come before those of the
+// backward layer. Result: that of Layer; with MergeMode concat twice as wide,
+// with MergeMode none a tuple of both outputs; with ReturnState followed by
+// the states of both. Weights: those of both layers.
 type Bidirectional struct {
 	Layer         Layer  // forward: SimpleRNN, LSTM, GRU, RNN or ConvLSTM; required
 	MergeMode     string `default:"concat"` // or sum, mul, ave, none (Keras: None)
@@ -111,7 +111,7 @@ func backwardOf(l Layer) (Layer, error) {
 	return unmarshalWith(data, map[string]any{"go_backwards": true})
 }
 
-// CheckInput leaves the question to the layers.
+// CheckInput returns nil: the layers check their inputs.
 func (b *Bidirectional) CheckInput(...Shape) error { return nil }
 
 // ResetState makes the next call of stateful layers begin with zeros.

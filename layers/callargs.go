@@ -8,8 +8,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
-// Args are arguments of one call of a layer, under Keras's names. Those of
-// attention are fields of the layers too, which hold for all calls.
+// Args are arguments of one call of a layer, under Keras's names; see With.
+// Those of attention layers are also fields of the layer, which hold for all
+// calls.
 type Args struct {
 	UseCausalMask         bool // attention: step t sees steps up to t only
 	ReturnAttentionScores bool // attention: the result is a tuple with the scores
@@ -33,7 +34,7 @@ func With(l Layer, a Args) Layer {
 	return &withArgs{inner, a}
 }
 
-// Unwrap takes apart what With made: the layer and the arguments.
+// Unwrap returns the layer and the arguments that With combined.
 func Unwrap(l Layer) (Layer, Args) {
 	if w, ok := l.(*withArgs); ok {
 		return w.Layer, w.args
@@ -48,7 +49,8 @@ type withArgs struct {
 	args Args
 }
 
-// ArgsTaker is a Layer that takes arguments. They are in Pass.Args.
+// ArgsTaker is a Layer that accepts some fields of Args. Call gets them in
+// Pass.Args.
 type ArgsTaker interface {
 	// TakesArgs lists the fields of Args that the layer takes.
 	TakesArgs() []string

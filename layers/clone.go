@@ -46,17 +46,16 @@ func CloneWith(l Layer, inner func(Layer) (Layer, error)) (Layer, error) {
 	return With(c, args), nil
 }
 
-// TakeAfter gives l the name of from, and what SetTrainable and Remat have said
-// about it.
+// TakeAfter copies the name of from to l, and what SetTrainable and Remat have
+// set.
 func TakeAfter(l, from Layer) {
 	b, old := l.base(), from.base()
 	b.name, b.prefix, b.remat = old.name, old.prefix, old.remat
 	b.SetTrainable(old.Trainable())
 }
 
-// Outdated reports whether l was built with the policy that held for its path
-// when it was built, and another one holds now, which it returns: SetGlobal or
-// SetGlobalMap came too late for l.
+// Outdated reports whether the policy for l's path was changed by SetGlobal or
+// SetGlobalMap after l was built, and returns the policy that holds now.
 func Outdated(l Layer) (now policy.Policy, yes bool) {
 	b := l.base()
 	if !b.built || !b.follows {
@@ -66,7 +65,7 @@ func Outdated(l Layer) (now policy.Policy, yes bool) {
 	return now, err == nil && now != b.policy
 }
 
-// SetPolicy gives l, which is not built yet, the policy that stands in for the
-// global one: it holds unless l names one of its own, or policy.SetGlobalMap
-// has one for its path.
+// SetPolicy sets the policy that l, which is not built yet, uses instead of
+// the global one. It has no effect on a layer that names a policy itself or
+// has one in policy.SetGlobalMap.
 func SetPolicy(l Layer, p policy.Policy) { l.base().general = &p }

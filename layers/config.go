@@ -114,8 +114,9 @@ var classes = struct {
 	"ZeroPadding3D":            func() Layer { return &ZeroPadding3D{} },
 }}
 
-// Register makes a class of layers known to UnmarshalConfig; class is the name
-// of its type. Call it in an init function. It panics when the name is taken.
+// Register registers a class of layers for UnmarshalConfig; class is the name
+// of its type. Call it in an init function. It panics if the class is already
+// registered.
 func Register(class string, make func() Layer) {
 	classes.Lock()
 	defer classes.Unlock()
@@ -125,7 +126,7 @@ func Register(class string, make func() Layer) {
 	classes.byName[class] = make
 }
 
-// Classes lists the registered classes, sorted.
+// Classes returns the registered classes, sorted.
 func Classes() []string {
 	classes.RLock()
 	defer classes.RUnlock()
@@ -305,15 +306,16 @@ func setField(v reflect.Value, raw []byte) (err error) {
 	return json.Unmarshal(raw, v.Addr().Interface())
 }
 
-// Defaults returns a copy of a layer whose zero fields have the values of
-// their tags, written as in JSON but for strings: `default:"glorot_uniform"`,
-// `default:"0.99"`, `default:"true"`. A field whose default is not Go's zero
-// is a string, a slice or a pointer, so that a zero can be told from nothing.
-// Build reads such fields through it:
+// Defaults returns a copy of a layer in which each zero field has the value of
+// its tag. Values are written as in JSON, strings without quotes:
+// `default:"glorot_uniform"`, `default:"0.99"`, `default:"true"`. A field
+// whose default is not Go's zero must be a string, a slice or a pointer, so
+// that a zero can be told from an absent value. Build uses it to read such
+// fields:
 //
 //	c := layers.Defaults(*l)
 //
-// It panics when a tag does not fit its field.
+// It panics if a tag does not fit its field.
 func Defaults[T any](l T) T {
 	fillDefaults(reflect.ValueOf(&l).Elem())
 	return l

@@ -114,13 +114,13 @@ func (l *Conv2D) Build(in ...Shape) error { return (*Conv1D)(l).make(2, in, "val
 // Build makes the weights for inputs of shape in.
 func (l *Conv3D) Build(in ...Shape) error { return (*Conv1D)(l).make(3, in, "valid", "same") }
 
-// CheckInput wants 3 axes and the channels of the kernels.
+// CheckInput requires rank 3 and the number of channels of the kernels.
 func (l *Conv1D) CheckInput(in ...Shape) error { return l.conv.check(1, in) }
 
-// CheckInput wants 4 axes and the channels of the kernels.
+// CheckInput requires rank 4 and the number of channels of the kernels.
 func (l *Conv2D) CheckInput(in ...Shape) error { return l.conv.check(2, in) }
 
-// CheckInput wants 5 axes and the channels of the kernels.
+// CheckInput requires rank 5 and the number of channels of the kernels.
 func (l *Conv3D) CheckInput(in ...Shape) error { return l.conv.check(3, in) }
 
 // Call computes the layer on x.

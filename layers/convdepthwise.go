@@ -76,10 +76,10 @@ func (l *DepthwiseConv1D) Build(in ...Shape) error { return l.make(1, in) }
 // Build makes the weights for inputs of shape in.
 func (l *DepthwiseConv2D) Build(in ...Shape) error { return (*DepthwiseConv1D)(l).make(2, in) }
 
-// CheckInput wants 3 axes and the channels of the kernels.
+// CheckInput requires rank 3 and the number of channels of the kernels.
 func (l *DepthwiseConv1D) CheckInput(in ...Shape) error { return l.conv.check(1, in) }
 
-// CheckInput wants 4 axes and the channels of the kernels.
+// CheckInput requires rank 4 and the number of channels of the kernels.
 func (l *DepthwiseConv2D) CheckInput(in ...Shape) error { return l.conv.check(2, in) }
 
 // Call computes the layer on x.

@@ -137,7 +137,8 @@ func (l *ConvLSTM1D) Config() Config { return Config{l.Name, l.DType} }
 // Build builds the cell.
 func (l *ConvLSTM1D) Build(in ...Shape) error { return l.make(1, in) }
 
-// CheckInput wants a sequence like the first one, and perhaps states.
+// CheckInput requires a sequence with the features it was built for; states
+// are optional.
 func (l *ConvLSTM1D) CheckInput(in ...Shape) error { return l.check(in) }
 
 // Call computes the layer on x.
@@ -149,7 +150,8 @@ func (l *ConvLSTM2D) Config() Config { return Config{l.Name, l.DType} }
 // Build builds the cell.
 func (l *ConvLSTM2D) Build(in ...Shape) error { return (*ConvLSTM1D)(l).make(2, in) }
 
-// CheckInput wants a sequence like the first one, and perhaps states.
+// CheckInput requires a sequence with the features it was built for; states
+// are optional.
 func (l *ConvLSTM2D) CheckInput(in ...Shape) error { return l.check(in) }
 
 // Call computes the layer on x.
@@ -161,7 +163,8 @@ func (l *ConvLSTM3D) Config() Config { return Config{l.Name, l.DType} }
 // Build builds the cell.
 func (l *ConvLSTM3D) Build(in ...Shape) error { return (*ConvLSTM1D)(l).make(3, in) }
 
-// CheckInput wants a sequence like the first one, and perhaps states.
+// CheckInput requires a sequence with the features it was built for; states
+// are optional.
 func (l *ConvLSTM3D) CheckInput(in ...Shape) error { return l.check(in) }
 
 // Call computes the layer on x.
@@ -227,7 +230,7 @@ func (c *convLSTMCell) Build(in ...Shape) error {
 	return nil
 }
 
-// CheckInput leaves the question to the layer.
+// CheckInput returns nil: the layer checks its input.
 func (c *convLSTMCell) CheckInput(...Shape) error { return nil }
 
 // StateShapes implements Cell: h and c.

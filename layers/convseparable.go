@@ -85,10 +85,10 @@ func (l *SeparableConv2D) Build(in ...Shape) error {
 	return (*SeparableConv1D)(l).make(2, in)
 }
 
-// CheckInput wants 3 axes and the channels of the kernels.
+// CheckInput requires rank 3 and the number of channels of the kernels.
 func (l *SeparableConv1D) CheckInput(in ...Shape) error { return l.conv.check(1, in) }
 
-// CheckInput wants 4 axes and the channels of the kernels.
+// CheckInput requires rank 4 and the number of channels of the kernels.
 func (l *SeparableConv2D) CheckInput(in ...Shape) error { return l.conv.check(2, in) }
 
 // Call computes the layer on x.

@@ -119,13 +119,13 @@ func (l *Conv2DTranspose) Build(in ...Shape) error { return (*Conv1DTranspose)(l
 // Build makes the weights for inputs of shape in.
 func (l *Conv3DTranspose) Build(in ...Shape) error { return (*Conv1DTranspose)(l).make(3, in) }
 
-// CheckInput wants 3 axes and the channels of the kernels.
+// CheckInput requires rank 3 and the number of channels of the kernels.
 func (l *Conv1DTranspose) CheckInput(in ...Shape) error { return l.conv.check(1, in) }
 
-// CheckInput wants 4 axes and the channels of the kernels.
+// CheckInput requires rank 4 and the number of channels of the kernels.
 func (l *Conv2DTranspose) CheckInput(in ...Shape) error { return l.conv.check(2, in) }
 
-// CheckInput wants 5 axes and the channels of the kernels.
+// CheckInput requires rank 5 and the number of channels of the kernels.
 func (l *Conv3DTranspose) CheckInput(in ...Shape) error { return l.conv.check(3, in) }
 
 // Call computes the layer on x.

@@ -64,7 +64,8 @@ func (d *Dense) Build(in ...Shape) (err error) {
 	return err
 }
 
-// CheckInput wants at least two axes, the last as the kernel has it.
+// CheckInput requires at least two axes and the number of features of the
+// kernel.
 func (d *Dense) CheckInput(in ...Shape) error {
 	features, err := support.LastAxis(in)
 	if want := d.kernel.Shape()[0]; err == nil && features != want {

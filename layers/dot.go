@@ -26,7 +26,7 @@ func (d *Dot) Config() Config { return Config{d.Name, d.DType} }
 // Build checks the fields and the shapes.
 func (d *Dot) Build(in ...Shape) error { return d.CheckInput(in...) }
 
-// CheckInput wants two inputs with axes of one size.
+// CheckInput requires two inputs whose axes to be summed have the same size.
 func (d *Dot) CheckInput(in ...Shape) error {
 	if len(in) != 2 {
 		return fmt.Errorf("got %d inputs, want a tuple of 2", len(in))

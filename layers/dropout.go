@@ -81,7 +81,7 @@ func (d *SpatialDropout1D) Build(in ...Shape) (err error) {
 	return err
 }
 
-// CheckInput wants three axes.
+// CheckInput requires rank 3.
 func (d *SpatialDropout1D) CheckInput(in ...Shape) error {
 	_, err := new(support.Field).Of("channels_last", in, 1)
 	return err
@@ -119,7 +119,7 @@ func (d *SpatialDropout2D) Build(in ...Shape) (err error) {
 	return err
 }
 
-// CheckInput wants four axes.
+// CheckInput requires rank 4.
 func (d *SpatialDropout2D) CheckInput(in ...Shape) error {
 	_, err := d.field.Of(Defaults(*d).DataFormat, in, 2)
 	return err
@@ -157,7 +157,7 @@ func (d *SpatialDropout3D) Build(in ...Shape) (err error) {
 	return err
 }
 
-// CheckInput wants five axes.
+// CheckInput requires rank 5.
 func (d *SpatialDropout3D) CheckInput(in ...Shape) error {
 	_, err := d.field.Of(Defaults(*d).DataFormat, in, 3)
 	return err

@@ -154,8 +154,8 @@ func (e *EinsumDense) biasShape(out Shape) (Shape, error) {
 	return shape, nil
 }
 
-// CheckInput wants the number of axes it was built for, and the sizes that the
-// kernel has.
+// CheckInput requires the number of axes it was built for, and the sizes that
+// the kernel has.
 func (e *EinsumDense) CheckInput(in ...Shape) error {
 	var axes []int
 	var sizes Shape

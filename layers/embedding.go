@@ -6,14 +6,14 @@ import (
 	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
-// Embedding turns indices into rows of a table. Rows are read in the type of
-// the variable and rounded once to the compute type. Indices are integers from
-// 0 to InputDim-1; one that is not is an error of the step, which names the
-// layer. Float indices are made int32. Training with SGD without momentum or
-// Adagrad touches only the rows that were read (see package optimizers).
+// Embedding returns rows of a table by index. Indices are integers from 0 to
+// InputDim-1, in an integer type or a float type, which is cast to int32.
+// Another index is an error of the step that names the layer. Rows are rounded
+// once, from the variable type to the compute type. SGD without momentum and
+// Adagrad update only the rows that were read; see package optimizers.
 //
-// Shapes: [batch …] → [batch … OutputDim]. Weight: embeddings
-// [InputDim OutputDim]. The result has a mask with MaskZero only.
+// Shapes: [batch …] → [batch … OutputDim]. Weight: embeddings [InputDim
+// OutputDim]. With MaskZero the result has a mask that hides index 0.
 type Embedding struct {
 	InputDim              int    // number of rows; required
 	OutputDim             int    // size of a row; required
@@ -57,7 +57,7 @@ func (b *Base) addTable(inputDim, outputDim int, initializer, regularizer, const
 	return b.AddWeight("embeddings", Shape{inputDim, outputDim}, initializer, Regularizer(regularizer), Constraint(constraint))
 }
 
-// CheckInput wants one input.
+// CheckInput requires one input.
 func (e *Embedding) CheckInput(in ...Shape) error {
 	_, err := support.Single(in, 1)
 	return err
@@ -97,7 +97,7 @@ func (m *Masking) Config() Config { return Config{m.Name, m.DType} }
 // Build checks the input.
 func (m *Masking) Build(in ...Shape) error { return m.CheckInput(in...) }
 
-// CheckInput wants at least two axes.
+// CheckInput requires at least two axes.
 func (m *Masking) CheckInput(in ...Shape) error {
 	_, err := support.Single(in, 2)
 	return err

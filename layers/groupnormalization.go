@@ -67,7 +67,7 @@ func (g *GroupNormalization) Build(in ...Shape) error {
 	return err
 }
 
-// CheckInput wants the number of axes it was built for, and the channels.
+// CheckInput requires the number of axes it was built for, and the channels.
 func (g *GroupNormalization) CheckInput(in ...Shape) error {
 	return support.CheckAxes(in, g.InputShapes()[0], []int{g.axis}, Shape{g.channels})
 }
@@ -139,8 +139,8 @@ func (r *RMSNormalization) Build(in ...Shape) error {
 	return err
 }
 
-// CheckInput wants the number of axes it was built for, and the sizes of those
-// it normalizes.
+// CheckInput requires the number of axes it was built for, and the sizes of
+// those it normalizes.
 func (r *RMSNormalization) CheckInput(in ...Shape) error {
 	return support.CheckAxes(in, r.InputShapes()[0], r.axes, r.scale.Shape())
 }
@@ -176,7 +176,7 @@ func (u *UnitNormalization) Build(in ...Shape) error {
 	return u.CheckInput(in...)
 }
 
-// CheckInput wants inputs that have the axes.
+// CheckInput requires an input that has the axes of Axis.
 func (u *UnitNormalization) CheckInput(in ...Shape) error {
 	s, err := support.Single(in, 1)
 	if err == nil {

@@ -100,7 +100,7 @@ func (g *GroupQueryAttention) Build(in ...Shape) (err error) {
 	return err
 }
 
-// CheckInput wants inputs of three axes.
+// CheckInput requires inputs of rank 3.
 func (g *GroupQueryAttention) CheckInput(in ...Shape) error {
 	inputs, err := attentionInputs(in, g.UseAttentionMask)
 	if err == nil && len(inputs[0]) != 3 {

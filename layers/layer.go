@@ -87,15 +87,15 @@ type Layer interface {
 	base() *Base
 }
 
-// Config is what every layer can be given.
+// Config has the settings of every layer.
 type Config struct {
 	Name  string // unique in a model; default: the class in snake_case, numbered
 	DType string // name of a policy or float type; default: the global policy when the layer is built
 }
 
-// InputChecker is a Layer that knows which shapes fit it once it is built.
-// Without it, a layer with weights takes the shapes it was built for, whatever
-// the batch, and one without weights takes any.
+// InputChecker is a Layer that checks the shapes of inputs after it is built.
+// A layer with weights and without this method accepts the shapes it was built
+// for, with any batch size; one without weights accepts any shape.
 type InputChecker interface {
 	CheckInput(in ...Shape) error
 }
@@ -107,27 +107,28 @@ type LabelMixer interface {
 	MixesLabels()
 }
 
-// Pass tells a layer what it is called for.
+// Pass describes one call of a layer.
 type Pass struct {
 	Training bool              // Keras's argument of that name
 	Args                       // of this call, see With
 	losses   *[]*tensor.Tensor // see AddLoss
 }
 
-// Collect returns a pass that collects the losses that layers add into into.
+// Collect returns a copy of p with which layers append the losses they add to
+// into.
 func (p Pass) Collect(into *[]*tensor.Tensor) Pass {
 	p.losses = into
 	return p
 }
 
-// AddLoss adds a float32 scalar to the loss that the model is trained on.
+// AddLoss adds loss, a float32 scalar, to the loss of the model.
 func (p Pass) AddLoss(loss *tensor.Tensor) {
 	if p.losses != nil && !loss.Symbolic() {
 		*p.losses = append(*p.losses, loss.Widen())
 	}
 }
 
-// Base is the part all layers share. Embed it.
+// Base is the part that all layers share. A layer embeds it.
 type Base struct {
 	name       string // in its model
 	prefix     string // path of the model or layer it is part of, with "/"
@@ -151,30 +152,32 @@ type Base struct {
 
 func (b *Base) base() *Base { return b }
 
-// LayerName is the layer's name in its model, "" before the first Apply.
+// LayerName returns the layer's name in its model, "" before the first Apply.
 func (b *Base) LayerName() string { return b.name }
 
-// Path is the name with those of the models around it: "encoder/dense_1".
+// Path returns the layer's name with those of the models and layers around it,
+// such as "encoder/dense_1".
 func (b *Base) Path() string { return b.prefix + b.name }
 
-// Policy is the policy that the layer was built with.
+// Policy returns the policy that the layer was built with.
 func (b *Base) Policy() policy.Policy { return b.policy }
 
-// ComputeDType is the element type the layer computes in.
+// ComputeDType returns the element type that the layer computes in.
 func (b *Base) ComputeDType() dtype.DType { return b.policy.Compute }
 
 // Built reports whether the layer has its weights.
 func (b *Base) Built() bool { return b.built }
 
-// InputDTypes lists, in Build and after it, the element types of the inputs that
-// the layer is built for; it is empty where they are not known.
+// InputDTypes returns the element types of the inputs that the layer is built
+// for; nil if they are unknown. It may be called in Build.
 func (b *Base) InputDTypes() []dtype.DType { return b.types }
 
-// InputShapes lists the shapes of the inputs that the layer was built for.
+// InputShapes returns the shapes of the inputs that the layer was built for.
 func (b *Base) InputShapes() []Shape { return b.inputs }
 
-// SetAutocast says whether Apply casts float inputs to the compute type; call
-// it in Build. Normalization layers turn it off to see their input unrounded.
+// SetAutocast sets whether Apply casts float inputs to the compute type; true
+// by default. Call it in Build. Normalization layers turn it off, so that
+// their statistics are of the unrounded input.
 func (b *Base) SetAutocast(on bool) { b.uncast = !on }
 
 // Remat returns l, which from now on keeps its input only from the forward to
@@ -197,16 +200,16 @@ func (b *Base) SetActivityRegularizer(spec string) (err error) {
 	return nil
 }
 
-// Weights lists the layer's weights, trainable ones first, each group in the
-// order they were made: Keras's order.
+// Weights returns the layer's weights in Keras's order: trainable ones first,
+// each group in the order in which they were made.
 func (b *Base) Weights() []*Weight {
 	return append(b.collect(true), b.collect(false)...)
 }
 
-// TrainableWeights lists the weights that optimizers update.
+// TrainableWeights returns the weights that optimizers update.
 func (b *Base) TrainableWeights() []*Weight { return b.collect(true) }
 
-// NonTrainableWeights lists the weights that optimizers leave alone.
+// NonTrainableWeights returns the weights that optimizers do not update.
 func (b *Base) NonTrainableWeights() []*Weight { return b.collect(false) }
 
 func (b *Base) collect(trainable bool) []*Weight {
@@ -222,8 +225,8 @@ func (b *Base) collect(trainable bool) []*Weight {
 	return all
 }
 
-// Variables lists everything that calls of the layer change: the weights, what
-// AddState made, and the states of its random numbers.
+// Variables returns all variables that calls or training of the layer change:
+// its weights, and those of AddState and AddRandomState.
 func (b *Base) Variables() []*tensor.Variable {
 	var all []*tensor.Variable
 	for _, w := range b.Weights() {
@@ -240,7 +243,7 @@ func (b *Base) remembered() []*tensor.Variable {
 	return all
 }
 
-// RandomStates lists the states of the layer's random numbers.
+// RandomStates returns the states of the layer's random numbers.
 func (b *Base) RandomStates() []*tensor.Variable {
 	all := slices.Clone(b.states)
 	for _, s := range b.sublayers {
@@ -249,12 +252,14 @@ func (b *Base) RandomStates() []*tensor.Variable {
 	return all
 }
 
-// Trainable is Keras's attribute: true unless SetTrainable(false).
+// Trainable returns what SetTrainable set last; true by default (Keras:
+// Layer.trainable).
 func (b *Base) Trainable() bool { return !b.frozen }
 
-// SetTrainable freezes or unfreezes the layer. Where the model was compiled
-// after it was built, or has had a batch, compile it again: until then its Fit,
-// TrainOnBatch and TrainStep are errors.
+// SetTrainable freezes or unfreezes the layer. Compile its model again
+// afterwards if the training step was already made, that is if the model was
+// built when it was compiled or has trained on a batch. Until then Fit,
+// TrainOnBatch and TrainStep return an error.
 func (b *Base) SetTrainable(on bool) {
 	b.frozen = !on
 	for _, w := range b.weights {
@@ -265,10 +270,10 @@ func (b *Base) SetTrainable(on bool) {
 	}
 }
 
-// AddLayer makes l part of this layer: its weights and random states are this
-// layer's too, its path starts with this layer's, and it has this layer's
-// policy unless it names its own. Call it in Build, then use Apply on l in
-// Call. name is l's name unless its Config has one.
+// AddLayer makes l part of this layer: Weights and RandomStates of this layer
+// include l's, l's path starts with this layer's, and l has this layer's
+// policy unless it names its own. Call it in Build; call Apply on l in Call.
+// name is l's name unless its Config has one.
 func (b *Base) AddLayer(name string, l Layer) {
 	s := l.base()
 	s.name = name
@@ -283,8 +288,9 @@ func (b *Base) AddLayer(name string, l Layer) {
 	}
 }
 
-// AddBuilt is AddLayer for a layer whose weights are needed at once: it builds
-// l for inputs of the given shapes, and of the types that Call gets.
+// AddBuilt adds a layer as AddLayer does and builds it at once, for inputs of
+// the given shapes and of the types that Call gets. Use it if Build needs l's
+// weights.
 func (b *Base) AddBuilt(name string, l Layer, in ...Shape) error {
 	b.AddLayer(name, l)
 	types := slices.Clone(b.types)
@@ -313,7 +319,7 @@ func (b *Base) buildAs(l Layer, in []Shape) error {
 	return nil
 }
 
-// Sublayers lists what AddLayer added.
+// Sublayers returns the layers that AddLayer added.
 func (b *Base) Sublayers() []Layer { return slices.Clone(b.sublayers) }
 
 func (b *Base) rename(prefix, name string) {
@@ -361,8 +367,8 @@ func (b *Base) key(local string) uint64 {
 	return h.Sum64()
 }
 
-// SetName names a layer that has none yet; an explicit Name in its Config
-// wins. Models call it before anything in the layer can fail.
+// SetName gives a name to a layer that has none. A Name in the layer's Config
+// has precedence. Models call SetName before anything that can fail.
 func SetName(l Layer, prefix, name string) {
 	if n := l.Config().Name; n != "" {
 		name = n
@@ -370,32 +376,32 @@ func SetName(l Layer, prefix, name string) {
 	l.base().rename(prefix, name)
 }
 
-// ClearName takes back the name of a layer that was called outside a model, so
-// that the model it becomes part of names it.
+// ClearName removes the name of a layer that was called outside a model, so
+// that the model to which it is added names it.
 func ClearName(l Layer) { l.base().rename(l.base().prefix, "") }
 
-// SetSeed makes the first values of the layer's weights and the states of its
-// random numbers functions of seed and their paths, drawing those again that
-// exist already.
+// SetSeed makes the initial weights and the random states of the layer
+// functions of seed and their paths. Existing weights are initialized again.
 func SetSeed(l Layer, seed uint64) error { return l.base().setSeed(seed) }
 
-// BaseOf returns the part of a layer that all layers share.
+// BaseOf returns the Base of a layer.
 func BaseOf(l Layer) *Base { return l.base() }
 
-// Class is the name of the layer's type: "BatchNormalization".
+// Class returns the name of the layer's type, such as "BatchNormalization".
 func Class(l Layer) string {
 	l, _ = Unwrap(l)
 	return reflect.Indirect(reflect.ValueOf(l)).Type().Name()
 }
 
-// SnakeClass is the class as Keras numbers layers: "batch_normalization".
+// SnakeClass returns the class as Keras writes it in the names of layers, such
+// as "batch_normalization".
 func SnakeClass(l Layer) string { return callspec.SnakeCase(Class(l)) }
 
-// Apply calls layer l on x: Keras's __call__. It builds the layer at its first
-// call, casts float inputs to the layer's compute type, calls it, and labels
-// what it recorded with the layer's path. It panics with *tensor.Error when
-// something does not fit, or when a batch is empty. Integers and bools are
-// never cast. Inputs keep their masks; the result has the mask that the layer's MaskRule says.
+// Apply calls layer l on x, as Keras's __call__ does. On the first call it
+// builds the layer. It casts float inputs to the layer's compute type (never
+// integers and bools), calls the layer, attaches the mask that the layer's
+// MaskRule gives, and labels the recorded operations with the layer's path. It
+// panics with *tensor.Error if something does not fit or a batch is empty.
 func Apply(l Layer, p Pass, x *tensor.Tensor) *tensor.Tensor {
 	if x.Err() != nil {
 		return x

@@ -24,16 +24,16 @@ type Masker interface {
 	MaskRule() MaskRule
 }
 
-// PassesMask is embedded by layers that pass masks.
+// PassesMask is embedded by layers whose result has the mask of their input.
 type PassesMask struct{}
 
-// MaskRule is MaskRulePass.
+// MaskRule returns MaskRulePass.
 func (PassesMask) MaskRule() MaskRule { return MaskRulePass }
 
-// SetsMask is embedded by layers whose Call attaches masks.
+// SetsMask is embedded by layers whose Call attaches the mask of the result.
 type SetsMask struct{}
 
-// MaskRule is MaskRuleSet.
+// MaskRule returns MaskRuleSet.
 func (SetsMask) MaskRule() MaskRule { return MaskRuleSet }
 
 // ruleOf is the rule of a layer.

@@ -31,7 +31,7 @@ func (l *Add) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the number of inputs and their shapes.
 func (l *Add) Build(in ...Shape) error { return mergeable(in) }
 
-// CheckInput wants inputs that broadcast.
+// CheckInput requires inputs that broadcast.
 func (l *Add) CheckInput(in ...Shape) error { return mergeable(in) }
 
 // Call computes the layer on the tuple x.
@@ -50,7 +50,7 @@ func (l *Subtract) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the number of inputs and their shapes.
 func (l *Subtract) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants two inputs that broadcast.
+// CheckInput requires two inputs that broadcast.
 func (l *Subtract) CheckInput(in ...Shape) error {
 	if len(in) != 2 {
 		return fmt.Errorf("got %d inputs, want a tuple of 2", len(in))
@@ -76,7 +76,7 @@ func (l *Multiply) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the number of inputs and their shapes.
 func (l *Multiply) Build(in ...Shape) error { return mergeable(in) }
 
-// CheckInput wants inputs that broadcast.
+// CheckInput requires inputs that broadcast.
 func (l *Multiply) CheckInput(in ...Shape) error { return mergeable(in) }
 
 // Call computes the layer on the tuple x.
@@ -97,7 +97,7 @@ func (l *Average) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the number of inputs and their shapes.
 func (l *Average) Build(in ...Shape) error { return mergeable(in) }
 
-// CheckInput wants inputs that broadcast.
+// CheckInput requires inputs that broadcast.
 func (l *Average) CheckInput(in ...Shape) error { return mergeable(in) }
 
 // Call computes the layer on the tuple x.
@@ -118,7 +118,7 @@ func (l *Maximum) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the number of inputs and their shapes.
 func (l *Maximum) Build(in ...Shape) error { return mergeable(in) }
 
-// CheckInput wants inputs that broadcast.
+// CheckInput requires inputs that broadcast.
 func (l *Maximum) CheckInput(in ...Shape) error { return mergeable(in) }
 
 // Call computes the layer on the tuple x.
@@ -139,7 +139,7 @@ func (l *Minimum) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the number of inputs and their shapes.
 func (l *Minimum) Build(in ...Shape) error { return mergeable(in) }
 
-// CheckInput wants inputs that broadcast.
+// CheckInput requires inputs that broadcast.
 func (l *Minimum) CheckInput(in ...Shape) error { return mergeable(in) }
 
 // Call computes the layer on the tuple x.
@@ -269,7 +269,7 @@ func (c *Concatenate) Build(in ...Shape) error {
 	return c.CheckInput(in...)
 }
 
-// CheckInput wants inputs that differ along the axis only.
+// CheckInput requires inputs whose shapes differ along Axis only.
 func (c *Concatenate) CheckInput(in ...Shape) error {
 	if len(in) < 2 {
 		return fmt.Errorf("got %d input, want a tuple of at least 2 tensors", len(in))

@@ -161,7 +161,7 @@ func (m *MultiHeadAttention) attentionAxes(c MultiHeadAttention, rank int) error
 	return nil
 }
 
-// CheckInput wants the inputs it was built for; steps may differ.
+// CheckInput requires the inputs it was built for; steps may differ.
 func (m *MultiHeadAttention) CheckInput(in ...Shape) error {
 	_, err := attentionInputs(in, m.UseAttentionMask)
 	return err

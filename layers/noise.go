@@ -88,9 +88,9 @@ func (g *GaussianNoise) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	return wide.Add(z.MulScalar(g.Stddev)).Cast(x.DType())
 }
 
-// AlphaDropout sets a random share of its input to the value that selu takes
-// at -∞, and scales and shifts all so that mean and variance stay: dropout for
-// networks of selu (Klambauer et al. 2017).
+// AlphaDropout sets a random share of its input to the limit of selu at -∞,
+// then scales and shifts all elements so that mean and variance do not change:
+// dropout for networks with selu (Klambauer et al. 2017).
 //
 // Shapes: any → the same.
 type AlphaDropout struct {

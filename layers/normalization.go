@@ -13,17 +13,16 @@ import (
 
 // BatchNormalization subtracts the mean of the batch and divides by its
 // standard deviation, then multiplies by gamma and adds beta (Ioffe and
-// Szegedy 2015). Statistics are over all axes but one. When not training, or
-// with SetTrainable(false), it uses the averages of the batches seen so far,
+// Szegedy 2015). Statistics are over all axes but Axis; elements that the mask
+// of the input hides are not counted. When not training, and with
+// SetTrainable(false), it uses moving averages of the batch statistics:
 // moving·Momentum + batch·(1-Momentum).
 //
-// What a mask of the input leaves out counts in no statistics.
+// The averages are updated in a tensor.Function only. A step that the
+// optimizer skips does not change them. Variances are biased: divided by n.
 //
-// The averages advance in a tensor.Function only, and stay as they were when
-// an optimizer skips the step. Variances are biased: divided by n.
-//
-// Shapes: [batch …] → the same. Weights, of the size c of the axis: gamma,
-// beta, moving_mean and moving_variance [c].
+// Shapes: [batch …] → the same. Weights, of the size c of Axis: gamma, beta,
+// moving_mean and moving_variance [c].
 type BatchNormalization struct {
 	Axis                      *int     `default:"-1"` // that keeps statistics of its own: the features
 	Momentum                  *float64 `default:"0.99"`
@@ -85,7 +84,7 @@ func (b *BatchNormalization) Build(in ...Shape) error {
 	return err
 }
 
-// CheckInput wants the number of axes it was built for, and the size of the
+// CheckInput requires the number of axes it was built for, and the size of the
 // one with the statistics.
 func (b *BatchNormalization) CheckInput(in ...Shape) error {
 	return support.CheckAxes(in, b.InputShapes()[0], []int{b.axis}, b.mean.Shape())
@@ -198,8 +197,8 @@ func (l *LayerNormalization) Build(in ...Shape) error {
 	return err
 }
 
-// CheckInput wants the number of axes it was built for, and the sizes of those
-// it normalizes.
+// CheckInput requires the number of axes it was built for, and the sizes of
+// those it normalizes.
 func (l *LayerNormalization) CheckInput(in ...Shape) error {
 	return support.CheckAxes(in, l.InputShapes()[0], l.axes, l.sizes)
 }

@@ -70,7 +70,7 @@ func (l *ZeroPadding1D) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the fields.
 func (l *ZeroPadding1D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 3 axes.
+// CheckInput requires rank 3.
 func (l *ZeroPadding1D) CheckInput(in ...Shape) error {
 	c := Defaults(*l)
 	_, err := l.edges.of("Padding", c.Padding, "channels_last", in, 1)
@@ -98,7 +98,7 @@ func (l *ZeroPadding2D) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the fields.
 func (l *ZeroPadding2D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 4 axes.
+// CheckInput requires rank 4.
 func (l *ZeroPadding2D) CheckInput(in ...Shape) error {
 	c := Defaults(*l)
 	_, err := l.edges.of("Padding", c.Padding, c.DataFormat, in, 2)
@@ -126,7 +126,7 @@ func (l *ZeroPadding3D) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the fields.
 func (l *ZeroPadding3D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 5 axes.
+// CheckInput requires rank 5.
 func (l *ZeroPadding3D) CheckInput(in ...Shape) error {
 	c := Defaults(*l)
 	_, err := l.edges.of("Padding", c.Padding, c.DataFormat, in, 3)
@@ -153,7 +153,7 @@ func (l *Cropping1D) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the fields.
 func (l *Cropping1D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 3 axes that are longer than what is cut off.
+// CheckInput requires rank 3 and axes longer than the cropping.
 func (l *Cropping1D) CheckInput(in ...Shape) error {
 	c := Defaults(*l)
 	s, err := l.edges.of("Cropping", c.Cropping, "channels_last", in, 1)
@@ -184,7 +184,7 @@ func (l *Cropping2D) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the fields.
 func (l *Cropping2D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 4 axes that are longer than what is cut off.
+// CheckInput requires rank 4 and axes longer than the cropping.
 func (l *Cropping2D) CheckInput(in ...Shape) error {
 	c := Defaults(*l)
 	s, err := l.edges.of("Cropping", c.Cropping, c.DataFormat, in, 2)
@@ -215,7 +215,7 @@ func (l *Cropping3D) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the fields.
 func (l *Cropping3D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 5 axes that are longer than what is cut off.
+// CheckInput requires rank 5 and axes longer than the cropping.
 func (l *Cropping3D) CheckInput(in ...Shape) error {
 	c := Defaults(*l)
 	s, err := l.edges.of("Cropping", c.Cropping, c.DataFormat, in, 3)

@@ -9,11 +9,11 @@ import (
 )
 
 // PerAxis is a list of numbers for the axes of an image or another field: one
-// for all axes, one for each axis, or, for margins, two for each axis (before
-// and after). tensor.Unknown stands for a size that is left open.
+// number for all axes, one for each axis, or, for margins, two for each axis
+// (before and after). tensor.Unknown stands for an open size.
 //
-// JSON is Keras's: 2 for {2}, [2, 3], and [[1, 2], [3, 4]] for {1, 2, 3, 4};
-// null is tensor.Unknown.
+// In JSON it has Keras's form: 2 for {2}, [2, 3], [[1, 2], [3, 4]] for {1, 2,
+// 3, 4}, and null for tensor.Unknown.
 type PerAxis []int
 
 // MarshalJSON implements json.Marshaler.

@@ -121,7 +121,7 @@ func (l *MaxPooling1D) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the fields.
 func (l *MaxPooling1D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 3 axes.
+// CheckInput requires rank 3.
 func (l *MaxPooling1D) CheckInput(in ...Shape) error {
 	c := Defaults(*l)
 	return l.pooling.check(1, c.PoolSize, c.Strides, c.Padding, c.DataFormat, in)
@@ -138,7 +138,7 @@ func (l *MaxPooling2D) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the fields.
 func (l *MaxPooling2D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 4 axes.
+// CheckInput requires rank 4.
 func (l *MaxPooling2D) CheckInput(in ...Shape) error {
 	c := Defaults(*l)
 	return l.pooling.check(2, c.PoolSize, c.Strides, c.Padding, c.DataFormat, in)
@@ -155,7 +155,7 @@ func (l *MaxPooling3D) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the fields.
 func (l *MaxPooling3D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 5 axes.
+// CheckInput requires rank 5.
 func (l *MaxPooling3D) CheckInput(in ...Shape) error {
 	c := Defaults(*l)
 	return l.pooling.check(3, c.PoolSize, c.Strides, c.Padding, c.DataFormat, in)
@@ -172,7 +172,7 @@ func (l *AveragePooling1D) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the fields.
 func (l *AveragePooling1D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 3 axes.
+// CheckInput requires rank 3.
 func (l *AveragePooling1D) CheckInput(in ...Shape) error {
 	c := Defaults(*l)
 	return l.pooling.check(1, c.PoolSize, c.Strides, c.Padding, c.DataFormat, in)
@@ -189,7 +189,7 @@ func (l *AveragePooling2D) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the fields.
 func (l *AveragePooling2D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 4 axes.
+// CheckInput requires rank 4.
 func (l *AveragePooling2D) CheckInput(in ...Shape) error {
 	c := Defaults(*l)
 	return l.pooling.check(2, c.PoolSize, c.Strides, c.Padding, c.DataFormat, in)
@@ -206,7 +206,7 @@ func (l *AveragePooling3D) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the fields.
 func (l *AveragePooling3D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 5 axes.
+// CheckInput requires rank 5.
 func (l *AveragePooling3D) CheckInput(in ...Shape) error {
 	c := Defaults(*l)
 	return l.pooling.check(3, c.PoolSize, c.Strides, c.Padding, c.DataFormat, in)

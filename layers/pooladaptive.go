@@ -139,7 +139,7 @@ func (l *AdaptiveMaxPooling1D) Config() Config { return Config{l.Name, l.DType} 
 // Build checks the fields.
 func (l *AdaptiveMaxPooling1D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 3 axes with sizes.
+// CheckInput requires rank 3 and known sizes.
 func (l *AdaptiveMaxPooling1D) CheckInput(in ...Shape) error {
 	c := Defaults(*l)
 	return l.pooling.check(1, c.OutputSize, c.DataFormat, in)
@@ -156,7 +156,7 @@ func (l *AdaptiveMaxPooling2D) Config() Config { return Config{l.Name, l.DType} 
 // Build checks the fields.
 func (l *AdaptiveMaxPooling2D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 4 axes with sizes.
+// CheckInput requires rank 4 and known sizes.
 func (l *AdaptiveMaxPooling2D) CheckInput(in ...Shape) error {
 	c := Defaults(*l)
 	return l.pooling.check(2, c.OutputSize, c.DataFormat, in)
@@ -173,7 +173,7 @@ func (l *AdaptiveMaxPooling3D) Config() Config { return Config{l.Name, l.DType} 
 // Build checks the fields.
 func (l *AdaptiveMaxPooling3D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 5 axes with sizes.
+// CheckInput requires rank 5 and known sizes.
 func (l *AdaptiveMaxPooling3D) CheckInput(in ...Shape) error {
 	c := Defaults(*l)
 	return l.pooling.check(3, c.OutputSize, c.DataFormat, in)
@@ -190,7 +190,7 @@ func (l *AdaptiveAveragePooling1D) Config() Config { return Config{l.Name, l.DTy
 // Build checks the fields.
 func (l *AdaptiveAveragePooling1D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 3 axes with sizes.
+// CheckInput requires rank 3 and known sizes.
 func (l *AdaptiveAveragePooling1D) CheckInput(in ...Shape) error {
 	c := Defaults(*l)
 	return l.pooling.check(1, c.OutputSize, c.DataFormat, in)
@@ -207,7 +207,7 @@ func (l *AdaptiveAveragePooling2D) Config() Config { return Config{l.Name, l.DTy
 // Build checks the fields.
 func (l *AdaptiveAveragePooling2D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 4 axes with sizes.
+// CheckInput requires rank 4 and known sizes.
 func (l *AdaptiveAveragePooling2D) CheckInput(in ...Shape) error {
 	c := Defaults(*l)
 	return l.pooling.check(2, c.OutputSize, c.DataFormat, in)
@@ -224,7 +224,7 @@ func (l *AdaptiveAveragePooling3D) Config() Config { return Config{l.Name, l.DTy
 // Build checks the fields.
 func (l *AdaptiveAveragePooling3D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 5 axes with sizes.
+// CheckInput requires rank 5 and known sizes.
 func (l *AdaptiveAveragePooling3D) CheckInput(in ...Shape) error {
 	c := Defaults(*l)
 	return l.pooling.check(3, c.OutputSize, c.DataFormat, in)

@@ -139,7 +139,7 @@ func (l *GlobalMaxPooling1D) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the fields.
 func (l *GlobalMaxPooling1D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 3 axes.
+// CheckInput requires rank 3.
 func (l *GlobalMaxPooling1D) CheckInput(in ...Shape) error {
 	return l.pooling.check(1, Defaults(*l).DataFormat, in)
 }
@@ -155,7 +155,7 @@ func (l *GlobalMaxPooling2D) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the fields.
 func (l *GlobalMaxPooling2D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 4 axes.
+// CheckInput requires rank 4.
 func (l *GlobalMaxPooling2D) CheckInput(in ...Shape) error {
 	return l.pooling.check(2, Defaults(*l).DataFormat, in)
 }
@@ -171,7 +171,7 @@ func (l *GlobalMaxPooling3D) Config() Config { return Config{l.Name, l.DType} }
 // Build checks the fields.
 func (l *GlobalMaxPooling3D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 5 axes.
+// CheckInput requires rank 5.
 func (l *GlobalMaxPooling3D) CheckInput(in ...Shape) error {
 	return l.pooling.check(3, Defaults(*l).DataFormat, in)
 }
@@ -187,7 +187,7 @@ func (l *GlobalAveragePooling1D) Config() Config { return Config{l.Name, l.DType
 // Build checks the fields.
 func (l *GlobalAveragePooling1D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 3 axes.
+// CheckInput requires rank 3.
 func (l *GlobalAveragePooling1D) CheckInput(in ...Shape) error {
 	return l.pooling.check(1, Defaults(*l).DataFormat, in)
 }
@@ -203,7 +203,7 @@ func (l *GlobalAveragePooling2D) Config() Config { return Config{l.Name, l.DType
 // Build checks the fields.
 func (l *GlobalAveragePooling2D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 4 axes.
+// CheckInput requires rank 4.
 func (l *GlobalAveragePooling2D) CheckInput(in ...Shape) error {
 	return l.pooling.check(2, Defaults(*l).DataFormat, in)
 }
@@ -219,7 +219,7 @@ func (l *GlobalAveragePooling3D) Config() Config { return Config{l.Name, l.DType
 // Build checks the fields.
 func (l *GlobalAveragePooling3D) Build(in ...Shape) error { return l.CheckInput(in...) }
 
-// CheckInput wants 5 axes.
+// CheckInput requires rank 5.
 func (l *GlobalAveragePooling3D) CheckInput(in ...Shape) error {
 	return l.pooling.check(3, Defaults(*l).DataFormat, in)
 }

@@ -132,7 +132,7 @@ func (r *PReLU) Build(in ...Shape) error {
 	return err
 }
 
-// CheckInput wants the sizes of alpha.
+// CheckInput requires the sizes of alpha.
 func (r *PReLU) CheckInput(in ...Shape) error {
 	return support.CheckAxes(in, r.InputShapes()[0], r.axes, r.sizes)
 }

@@ -69,7 +69,7 @@ func (r *Reshape) Build(in ...Shape) error {
 	return err
 }
 
-// CheckInput wants inputs that fill the target.
+// CheckInput requires inputs with as many elements as TargetShape.
 func (r *Reshape) CheckInput(in ...Shape) error { return r.Build(in...) }
 
 // target is the shape of the output for inputs of shape s.
@@ -137,7 +137,7 @@ func (p *Permute) Build(in ...Shape) error {
 	return nil
 }
 
-// CheckInput wants the axes of Dims.
+// CheckInput requires as many axes after the batch as Dims has.
 func (p *Permute) CheckInput(in ...Shape) error { return p.Build(in...) }
 
 // Call computes the layer on x.
@@ -166,7 +166,7 @@ func (r *RepeatVector) Build(in ...Shape) error {
 	return r.CheckInput(in...)
 }
 
-// CheckInput wants two axes.
+// CheckInput requires rank 2.
 func (r *RepeatVector) CheckInput(in ...Shape) error {
 	s, err := support.Single(in, 2)
 	if err == nil && len(s) != 2 {

@@ -8,17 +8,18 @@ import (
 	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
-// ReversibleEmbedding is an [Embedding] that can be called in reverse too, to
+// ReversibleEmbedding is an Embedding that can also be called in reverse, to
 // predict the indices that it embeds (Press and Wolf 2016):
 //
 //	hidden := keras.Apply(embedding, tokens)
 //	logits := keras.Apply(layers.With(embedding, layers.Args{Reverse: true}), hidden)
 //
-// In reverse it multiplies by the transposed table, or, without TieWeights, by
-// a matrix of its own: 16-bit operands, a wide sum, one rounding.
+// In reverse it multiplies by the transposed table, or by another matrix
+// without TieWeights. Products of 16-bit operands are summed in float32 and
+// rounded once.
 //
-// Shapes: as of Embedding; in reverse [batch … OutputDim] → [batch … InputDim].
-// Weights: embeddings [InputDim OutputDim]; without TieWeights
+// Shapes: as of Embedding; in reverse [batch … OutputDim] → [batch …
+// InputDim]. Weights: embeddings [InputDim OutputDim]; without TieWeights also
 // reverse_embeddings [OutputDim InputDim].
 type ReversibleEmbedding struct {
 	InputDim              int    // number of rows; required
@@ -69,7 +70,7 @@ func (e *ReversibleEmbedding) Build(in ...Shape) (err error) {
 	return err
 }
 
-// CheckInput wants one input.
+// CheckInput requires one input.
 func (e *ReversibleEmbedding) CheckInput(in ...Shape) error {
 	_, err := support.Single(in, 1)
 	return err

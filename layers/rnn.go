@@ -8,20 +8,19 @@ import (
 	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
-// RNN goes through the steps of a sequence with a cell. A state that is masked
-// out stays, and the output before is repeated, or zero before the first step
-// that is not.
+// RNN runs a cell over the steps of a sequence. At a masked step the states do
+// not change and the output is that of the step before, 0 at the start.
 //
-// [SimpleRNN], [LSTM] and [GRU] are one operation of the graph when their
-// activations are the usual ones. Other cells are recorded once, as the body of
-// a loop (tensor.Loop), and need sequences of known length; step by step with
-// Unroll, and where steps have random numbers or statistics of their own, or
-// add losses.
+// LSTM and GRU with Keras's default activations, and SimpleRNN with tanh or
+// relu, are one operation of the graph. Any other cell is recorded once, as the body of a loop
+// (tensor.Loop), and the length of the sequence must be known. Each step is
+// recorded by itself with Unroll, and if the cell uses random numbers, has
+// moving statistics or adds losses.
 //
-// Inputs: a sequence [batch steps features…], and perhaps its first states,
-// which default to zeros. Result: the last output [batch units…], or with
-// ReturnSequences all of them [batch steps units…]; with ReturnState a tuple
-// of that and the last states. Weights: those of Cell.
+// Inputs: a sequence [batch steps features…], optionally followed by the
+// initial states, zeros by default. Result: the last output [batch units…], or
+// with ReturnSequences all outputs [batch steps units…]; with ReturnState a
+// tuple of that and the last states. Weights: those of Cell.
 type RNN struct {
 	Cell              Layer // a [Cell]; required
 	ReturnSequences   bool  // return the output of each step
@@ -53,8 +52,8 @@ func (r *RNN) Build(in ...Shape) error {
 	return r.prepare(&r.Base, SnakeClass(cell), cell, in)
 }
 
-// CheckInput wants a sequence like the first one, and a state for each of the
-// cell's, or none.
+// CheckInput requires a sequence like the first one, and a state for each of
+// the cell's, or none.
 func (r *RNN) CheckInput(in ...Shape) error { return r.check(in) }
 
 // Call computes the layer on x.
@@ -288,11 +287,11 @@ func seen(mask *tensor.Tensor, backwards bool) *tensor.Tensor {
 	return before.Cast(dtype.Float32).MatMul(mask.Cast(dtype.Float32)).GreaterScalar(0)
 }
 
-// StackedRNNCells is a cell of several, each of which gets the output of the
-// one before. Its states are theirs in order.
+// StackedRNNCells is a cell of several cells; each gets the output of the one
+// before. Its states are those of all cells, in order.
 //
-// Shapes: those of the first cell's input and the last one's output. Weights:
-// those of Cells.
+// Shapes: the input of the first cell → the output of the last. Weights: those
+// of Cells.
 type StackedRNNCells struct {
 	Cells       []Layer // each a [Cell]; required
 	Name, DType string
@@ -342,7 +341,7 @@ func (s *StackedRNNCells) Build(in ...Shape) error {
 	return nil
 }
 
-// CheckInput leaves the question to the cells.
+// CheckInput returns nil: the cells check their inputs.
 func (s *StackedRNNCells) CheckInput(...Shape) error { return nil }
 
 // StateShapes implements Cell.

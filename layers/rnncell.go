@@ -9,9 +9,9 @@ import (
 	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
-// Cell is a layer that computes one step of a sequence: what [RNN] goes
-// through a sequence with. Its input is a tuple, x at the step and the states,
-// and so is its result: the output and the next states.
+// Cell is a layer that computes one step of a sequence, for RNN. Its input is
+// a tuple of x at this step and the states. Its result is a tuple of the
+// output and the next states.
 type Cell interface {
 	Layer
 	// StateShapes lists the shapes of the states without the batch. It is
@@ -280,7 +280,7 @@ func (c *SimpleRNNCell) Build(in ...Shape) error {
 	}, 1, in)
 }
 
-// CheckInput leaves the question to Call.
+// CheckInput returns nil: Call checks its input.
 func (c *SimpleRNNCell) CheckInput(...Shape) error { return nil }
 
 // StateShapes implements Cell: h.
@@ -363,7 +363,7 @@ func forgetOnes(units int) func(bias []float64) {
 	}
 }
 
-// CheckInput leaves the question to Call.
+// CheckInput returns nil: Call checks its input.
 func (c *LSTMCell) CheckInput(...Shape) error { return nil }
 
 // StateShapes implements Cell: h and c.
@@ -440,7 +440,7 @@ func (c *GRUCell) Build(in ...Shape) error {
 	return c.prepare(&c.Base, f, 1, in)
 }
 
-// CheckInput leaves the question to Call.
+// CheckInput returns nil: Call checks its input.
 func (c *GRUCell) CheckInput(...Shape) error { return nil }
 
 // StateShapes implements Cell: h.

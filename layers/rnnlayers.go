@@ -67,7 +67,8 @@ func (s *SimpleRNN) Build(in ...Shape) error {
 	}, in)
 }
 
-// CheckInput wants a sequence like the first one, and perhaps states.
+// CheckInput requires a sequence with the features it was built for; states
+// are optional.
 func (s *SimpleRNN) CheckInput(in ...Shape) error { return s.check(in) }
 
 // Call computes the layer on x.
@@ -149,7 +150,8 @@ func (l *LSTM) Build(in ...Shape) error {
 	}, in)
 }
 
-// CheckInput wants a sequence like the first one, and perhaps states.
+// CheckInput requires a sequence with the features it was built for; states
+// are optional.
 func (l *LSTM) CheckInput(in ...Shape) error { return l.check(in) }
 
 // Call computes the layer on x.
@@ -231,7 +233,8 @@ func (g *GRU) Build(in ...Shape) error {
 	}, in)
 }
 
-// CheckInput wants a sequence like the first one, and perhaps states.
+// CheckInput requires a sequence with the features it was built for; states
+// are optional.
 func (g *GRU) CheckInput(in ...Shape) error { return g.check(in) }
 
 // Call computes the layer on x.

@@ -29,7 +29,7 @@ func (s *Softmax) Config() Config { return Config{s.Name, s.DType} }
 // Build checks the axes.
 func (s *Softmax) Build(in ...Shape) error { return s.CheckInput(in...) }
 
-// CheckInput wants inputs that have the axes.
+// CheckInput requires an input that has the axes of Axis.
 func (s *Softmax) CheckInput(in ...Shape) error {
 	shape, err := support.Single(in, 1)
 	if err == nil {

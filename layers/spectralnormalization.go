@@ -8,17 +8,17 @@ import (
 )
 
 // SpectralNormalization divides the kernel of a layer by its largest singular
-// value in each step of training, so that the layer stretches nothing (Miyato
-// et al. 2018). The value is estimated by power iteration from the vector that
-// the last step ended with.
+// value in each training step (Miyato et al. 2018). The value is estimated by
+// power iteration, which starts from the vector of the last step.
 //
-// The kernel itself is changed, in a tensor.Function only, and stays as it was
-// when an optimizer skips the step. As in Keras on TensorFlow, gradients are
-// those of the divided kernel, which is what the optimizer then moves.
+// The division changes the kernel itself, in a tensor.Function only. A step
+// that the optimizer skips does not change it. As in Keras on TensorFlow,
+// gradients are with respect to the divided kernel, and the optimizer updates
+// that kernel.
 //
 // Shapes: those of Layer. Weights: those of Layer, of which one is named
-// kernel or embeddings, and vector_u [1 units], not trainable, with units the
-// last axis of the kernel.
+// kernel or embeddings, and vector_u [1 units], not trainable, where units is
+// the size of the kernel's last axis.
 type SpectralNormalization struct {
 	Layer           Layer // required
 	PowerIterations *int  `default:"1"`
@@ -69,7 +69,7 @@ func (s *SpectralNormalization) Build(in ...Shape) error {
 	return err
 }
 
-// CheckInput leaves the question to Layer.
+// CheckInput returns nil: Layer checks its input.
 func (s *SpectralNormalization) CheckInput(...Shape) error { return nil }
 
 // Call computes the layer on x.
@@ -80,7 +80,8 @@ func (s *SpectralNormalization) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	return Apply(s.Layer, p, x)
 }
 
-// StraightThrough says that gradients are not those of the division.
+// StraightThrough marks the layer as one whose gradients are not those of its
+// forward pass: the division by the singular value is not differentiated.
 func (s *SpectralNormalization) StraightThrough() {}
 
 // normalize assigns the kernel divided by its estimated largest singular

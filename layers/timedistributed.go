@@ -8,14 +8,15 @@ import (
 	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
-// TimeDistributed applies a layer to each step of a sequence: to all of them
-// at once, with the steps as further samples. In training a layer with
-// statistics (BatchNormalization, or a model with one) is applied step by step,
-// as in Keras: each step has statistics of its own, and moves the averages.
+// TimeDistributed applies a layer to each step of a sequence. All steps are
+// computed at once, as a larger batch. In training a layer with moving
+// statistics, such as BatchNormalization or a model that contains one, is
+// applied step by step, as in Keras: each step has its own statistics and
+// updates the averages.
 //
 // Shapes: [batch steps features…] → [batch steps outputs…]. Weights: those of
-// Layer. The mask of a sequence is passed on; Layer sees the axes of it that
-// follow the steps.
+// Layer. The mask of the sequence is passed on; Layer gets the part of it for
+// the axes after the steps.
 type TimeDistributed struct {
 	Layer       Layer // required
 	Name, DType string
@@ -47,7 +48,7 @@ func product(a, b int) int {
 	return a * b
 }
 
-// CheckInput wants at least three axes.
+// CheckInput requires at least three axes.
 func (t *TimeDistributed) CheckInput(in ...Shape) error {
 	_, err := support.Single(in, 3)
 	return err

@@ -28,7 +28,7 @@ func (u *UpSampling1D) Build(in ...Shape) error {
 	return u.CheckInput(in...)
 }
 
-// CheckInput wants three axes.
+// CheckInput requires rank 3.
 func (u *UpSampling1D) CheckInput(in ...Shape) error {
 	_, err := new(support.Field).Of("channels_last", in, 1)
 	return err
@@ -69,7 +69,7 @@ func (u *UpSampling2D) Build(in ...Shape) error {
 	return u.CheckInput(in...)
 }
 
-// CheckInput wants four axes.
+// CheckInput requires rank 4.
 func (u *UpSampling2D) CheckInput(in ...Shape) error {
 	c := Defaults(*u)
 	s, err := u.field.Of(c.DataFormat, in, 2)
@@ -131,7 +131,7 @@ func (u *UpSampling3D) Config() Config { return Config{u.Name, u.DType} }
 // Build checks the fields.
 func (u *UpSampling3D) Build(in ...Shape) error { return u.CheckInput(in...) }
 
-// CheckInput wants five axes.
+// CheckInput requires rank 5.
 func (u *UpSampling3D) CheckInput(in ...Shape) error {
 	c := Defaults(*u)
 	if _, err := u.field.Of(c.DataFormat, in, 3); err != nil {

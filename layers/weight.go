@@ -20,11 +20,12 @@ type Weight struct {
 	regularizer regularizers.Regularizer
 }
 
-// Value is the weight in its layer's compute type. The variable's own type is
-// had by w.Variable.Value().
+// Value returns the weight in its layer's compute type. w.Variable.Value()
+// returns it in the variable's type.
 func (w *Weight) Value() *tensor.Tensor { return w.Variable.Value().Cast(w.compute) }
 
-// Regularization is the weight's penalty as a float32 scalar, or nil.
+// Regularization returns the weight's penalty as a float32 scalar, nil without
+// a regularizer.
 func (w *Weight) Regularization() *tensor.Tensor {
 	if w.regularizer == nil {
 		return nil
@@ -32,7 +33,7 @@ func (w *Weight) Regularization() *tensor.Tensor {
 	return w.regularizer(w.Variable.Value())
 }
 
-// WeightOption changes what AddWeight makes.
+// WeightOption is an option of AddWeight.
 type WeightOption func(*weightSpec)
 
 type weightSpec struct {
@@ -42,35 +43,38 @@ type weightSpec struct {
 	adjust                             func(first []float64)
 }
 
-// Regularizer gives a weight a penalty by Keras name: "l2", "l1(0.001)".
+// Regularizer adds a penalty on the weight to the loss, by Keras name: "l2",
+// "l1(0.001)".
 func Regularizer(spec string) WeightOption { return func(s *weightSpec) { s.regularizer = spec } }
 
-// Constraint projects a weight after each update by Keras name: "max_norm(3)".
+// Constraint projects the weight after each update, by Keras name:
+// "max_norm(3)".
 func Constraint(spec string) WeightOption { return func(s *weightSpec) { s.constraint = spec } }
 
-// NonTrainable makes a weight that no optimizer updates.
+// NonTrainable makes the weight one that no optimizer updates.
 func NonTrainable() WeightOption {
 	return func(s *weightSpec) { s.nonTrainable = true }
 }
 
-// Statistic makes a non-trainable weight that the forward pass assigns; a step
-// that is skipped leaves it as it was.
+// Statistic makes the weight one that the forward pass assigns and no
+// optimizer updates. A skipped step does not change it.
 func Statistic() WeightOption {
 	return func(s *weightSpec) { s.nonTrainable, s.statistic = true, true }
 }
 
-// KeepDType makes a weight whose Value is in float32 (float64 under that
-// policy) whatever the policy: the gains and statistics of normalization.
+// KeepDType makes Value return the weight in float32 (in float64 under a
+// float64 policy), whatever the compute type: for gains and statistics of
+// normalization.
 func KeepDType() WeightOption {
 	return func(s *weightSpec) { s.keepDType = true }
 }
 
-// BytesOf returns copies of the elements of weights, little-endian, as they are at
-// one time: between two steps of a training that goes on.
+// BytesOf returns copies of the elements of weights, little-endian. If a
+// training is running, all are of the same moment between two steps.
 func BytesOf(ws []*Weight) ([][]byte, error) { return tensor.BytesOf(variablesOf(ws)...) }
 
-// SetBytesOf writes the elements of weights at one time. When sizes do not fit
-// nothing changes.
+// SetBytesOf assigns the elements of all weights between two steps. If a size
+// does not fit, it returns an error and nothing changes.
 func SetBytesOf(ws []*Weight, data [][]byte) error { return tensor.SetBytesOf(variablesOf(ws), data) }
 
 func variablesOf(ws []*Weight) []*tensor.Variable {
@@ -81,7 +85,7 @@ func variablesOf(ws []*Weight) []*tensor.Variable {
 	return vs
 }
 
-// Integer makes a non-trainable weight of int32: a count.
+// Integer makes the weight an int32 that is not trainable, such as a count.
 func Integer() WeightOption {
 	return func(s *weightSpec) { s.nonTrainable, s.integer = true, true }
 }
@@ -91,9 +95,10 @@ func adjusted(f func(first []float64)) WeightOption {
 	return func(s *weightSpec) { s.adjust = f }
 }
 
-// AddWeight makes a weight in the policy's variable type; initializer is a
-// Keras name such as "glorot_uniform" or "random_normal(stddev=0.02)". Call it
-// in Build. Its first value depends on its path and the model's seed alone.
+// AddWeight returns a new weight in the policy's variable type. initializer is
+// a Keras name such as "glorot_uniform" or "random_normal(stddev=0.02)". The
+// initial value depends on the weight's path and the model's seed alone. Call
+// it in Build.
 func (b *Base) AddWeight(name string, s Shape, initializer string, options ...WeightOption) (*Weight, error) {
 	var want weightSpec
 	for _, o := range options {
@@ -137,10 +142,10 @@ func (b *Base) AddWeight(name string, s Shape, initializer string, options ...We
 	return w, nil
 }
 
-// AddState makes a variable of zeros in the policy's variable type that the
-// layer carries from call to call, such as the state of a stateful recurrent
-// layer. It is no weight: Keras's files do not have it. A step that is skipped
-// leaves it as it was.
+// AddState returns a new variable of zeros, in the policy's variable type,
+// that the layer keeps from call to call, such as the state of a stateful RNN.
+// It is not a weight: Keras's files do not contain it. A skipped step does not
+// change it.
 func (b *Base) AddState(s Shape) *tensor.Variable {
 	v := tensor.NewState(fmt.Sprintf("%s/state_%d", b.Path(), len(b.memory)), b.policy.Variable, s, nil)
 	v.SetStatistic(true)
@@ -148,10 +153,10 @@ func (b *Base) AddState(s Shape) *tensor.Variable {
 	return v
 }
 
-// AddRandomState makes the state of a stream of random numbers for this layer,
-// for tensor.RandomUniform: int64[2], a seed and a counter. seed nil derives
-// the seed from the path and the model's seed. Call it in Build; use NextState
-// in Call.
+// AddRandomState returns a new state of random numbers, for
+// tensor.RandomUniform: int64 [2], a seed and a counter. If seed is nil the
+// seed is derived from the path and the model's seed. Call it in Build; use
+// NextState in Call.
 func (b *Base) AddRandomState(seed *int64) *tensor.Variable {
 	i := len(b.states)
 	local := fmt.Sprintf("seed_generator_%d", i)
@@ -174,8 +179,9 @@ func inStep(x *tensor.Tensor, v *tensor.Variable) bool {
 	return !x.Symbolic() && (tensor.IsRecorded(x) || tensor.IsRecorded(v.Value()))
 }
 
-// NextState returns the state for this call and advances v, so that the next
-// step draws other numbers. While a model is built it only returns the state.
+// NextState returns the random state for this call and advances v, so that the
+// next step draws other numbers. While a model is being built it does not
+// advance v.
 func NextState(v *tensor.Variable, x *tensor.Tensor) *tensor.Tensor {
 	now := v.Value()
 	if inStep(x, v) {

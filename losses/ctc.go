@@ -10,23 +10,20 @@ import (
 )
 
 // CTC is connectionist temporal classification: -ln of the probability that
-// the predictions, one distribution over the classes for each step, spell the
-// labels, whichever steps each of them takes (Graves et al. 2006). Class 0 is
-// the blank between labels. Default name: ctc.
+// the predictions, a distribution over the classes for each step, spell the
+// labels, over all alignments of labels and steps (Graves et al. 2006). Class
+// 0 is the blank between labels. Default name: ctc.
 //
-// Labels are padded with 0 at the end: a sample has as many labels as there
-// are that are not 0. A sample whose labels do not fit into its steps has a
-// loss above 700, and not the infinite one that it should have, as in Keras.
+// Labels are padded with 0 at the end. A sample whose labels do not fit into
+// its steps has a loss above 700 instead of infinity, as in Keras. Steps that
+// the mask of the predictions hides are skipped, so sequences may have
+// different lengths; in Keras all have the length of the batch.
 //
-// Steps that the mask of the predictions calls padding are passed over:
-// sequences of different lengths. (Keras gives all of them the length of the
-// batch.)
+// The recursion over the steps is a loop of the graph, so the graph's size
+// does not depend on their number.
 //
-// The recursion over the steps is a loop of the graph, whose size does not
-// depend on their number.
-//
-// Shapes: yTrue [batch labels], integers from 0 to classes-1; yPred
-// [batch steps classes], logits.
+// Shapes: yTrue [batch labels], integers from 0 to classes-1; yPred [batch
+// steps classes], logits.
 type CTC struct {
 	Reduction string // one of Reductions; default: sum_over_batch_size
 	Name      string

@@ -7,9 +7,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
-// Adafactor keeps the mean squares of a matrix's gradient for its rows and its
-// columns only, so it needs hardly any memory: Keras's Adafactor (Shazeer and
-// Stern, 2018). In step t = 1, 2 … with p = t^Beta2Decay
+// Adafactor stores the mean squares of a matrix's gradient by row and by
+// column only, so its state is small: Keras's Adafactor (Shazeer and Stern,
+// 2018). In step t = 1, 2 … with p = t^Beta2Decay
 //
 //	q = g² + Epsilon1
 //	2 axes or more, r and c over the last and the one before:
@@ -19,18 +19,18 @@ import (
 //	w -= max(Epsilon2, rms(w)) · min(rate, 1/√t) · u/max(1, rms(u)/ClipThreshold)
 //
 // Slots: r and c, or velocity for variables with fewer axes. Keras stores
-// velocity for all, though v follows from r and c in every step; as that would
-// take the memory that Adafactor saves, KerasVariables has fewer variables
-// here than Keras's files.
+// velocity for all variables, although v follows from r and c in every step.
+// That would take the memory that Adafactor saves, so Keras's files of this
+// class have more variables than Mezzo's.
 type Adafactor struct {
-	LearningRate  float64 `default:"0.001"`                     // to change it later is an error, see SetLearningRate
+	LearningRate  float64 `default:"0.001"`                     // of the first step; see SetLearningRate
 	Beta2Decay    float64 `default:"-0.8" keras:"beta_2_decay"` // negative
 	Epsilon1      float64 `default:"1e-30"`
 	Epsilon2      float64 `default:"1e-3"`
 	ClipThreshold float64 `default:"1"`
 	RelativeStep  *bool   `default:"true"` // an argument of Keras without effect, there and here: the rate is never above 1/√t
 
-	// What all optimizers have; the package's page says what each is.
+	// The fields of every optimizer; see the package documentation.
 	Schedule                  Schedule // computes the rate instead of LearningRate
 	WeightDecay               *float64 // default: none
 	ExcludeFromWeightDecay    []string // regular expressions for names
@@ -42,7 +42,7 @@ type Adafactor struct {
 	EMAOverwriteFrequency     int     // 0: never
 	GradientAccumulationSteps int     // 0, or 2 and more
 	AllowUnscaledLoss         bool
-	Name                      string // of the state; default: the class in lower case
+	Name                      string // prefix of the names of the state; default: the class in lower case
 
 	state
 }

@@ -9,11 +9,11 @@ import "github.com/mezzo-ml/mezzo/backend/tensor"
 //
 // Slot: accumulator.
 type Adagrad struct {
-	LearningRate            float64  `default:"0.001"` // to change it later is an error, see SetLearningRate
+	LearningRate            float64  `default:"0.001"` // of the first step; see SetLearningRate
 	InitialAccumulatorValue *float64 `default:"0.1"`   // where a starts; a pointer because 0 makes sense: new(0.0)
 	Epsilon                 float64  `default:"1e-7"`
 
-	// What all optimizers have; the package's page says what each is.
+	// The fields of every optimizer; see the package documentation.
 	Schedule                  Schedule // computes the rate instead of LearningRate
 	WeightDecay               *float64 // default: none
 	ExcludeFromWeightDecay    []string // regular expressions for names
@@ -25,7 +25,7 @@ type Adagrad struct {
 	EMAOverwriteFrequency     int     // 0: never
 	GradientAccumulationSteps int     // 0, or 2 and more
 	AllowUnscaledLoss         bool
-	Name                      string // of the state; default: the class in lower case
+	Name                      string // prefix of the names of the state; default: the class in lower case
 
 	state
 }

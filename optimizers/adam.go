@@ -10,13 +10,13 @@ import "github.com/mezzo-ml/mezzo/backend/tensor"
 //
 // Slots: momentum, velocity, and velocity_hat if AMSGrad.
 type Adam struct {
-	LearningRate float64  `default:"0.001"` // to change it later is an error, see SetLearningRate
+	LearningRate float64  `default:"0.001"` // of the first step; see SetLearningRate
 	Beta1        *float64 `default:"0.9"`   // a pointer because 0, no momentum, makes sense: new(0.0)
 	Beta2        float64  `default:"0.999"`
 	Epsilon      float64  `default:"1e-7"`
 	AMSGrad      bool     `keras:"amsgrad"`
 
-	// What all optimizers have; the package's page says what each is.
+	// The fields of every optimizer; see the package documentation.
 	Schedule                  Schedule // computes the rate instead of LearningRate
 	WeightDecay               *float64 // default: none
 	ExcludeFromWeightDecay    []string // regular expressions for names
@@ -28,7 +28,7 @@ type Adam struct {
 	EMAOverwriteFrequency     int     // 0: never
 	GradientAccumulationSteps int     // 0, or 2 and more
 	AllowUnscaledLoss         bool
-	Name                      string // of the state; default: the class in lower case
+	Name                      string // prefix of the names of the state; default: the class in lower case
 
 	state
 }
@@ -36,13 +36,13 @@ type Adam struct {
 // AdamW is Adam with WeightDecay 0.004 by default: Keras's AdamW (Loshchilov
 // and Hutter, 2017).
 type AdamW struct {
-	LearningRate float64  `default:"0.001"` // to change it later is an error, see SetLearningRate
+	LearningRate float64  `default:"0.001"` // of the first step; see SetLearningRate
 	Beta1        *float64 `default:"0.9"`   // a pointer because 0, no momentum, makes sense: new(0.0)
 	Beta2        float64  `default:"0.999"`
 	Epsilon      float64  `default:"1e-7"`
 	AMSGrad      bool     `keras:"amsgrad"`
 
-	// What all optimizers have; the package's page says what each is.
+	// The fields of every optimizer; see the package documentation.
 	Schedule                  Schedule // computes the rate instead of LearningRate
 	WeightDecay               *float64 `default:"0.004"`
 	ExcludeFromWeightDecay    []string // regular expressions for names
@@ -54,7 +54,7 @@ type AdamW struct {
 	EMAOverwriteFrequency     int     // 0: never
 	GradientAccumulationSteps int     // 0, or 2 and more
 	AllowUnscaledLoss         bool
-	Name                      string // of the state; default: the class in lower case
+	Name                      string // prefix of the names of the state; default: the class in lower case
 
 	state
 }

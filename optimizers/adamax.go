@@ -10,12 +10,12 @@ import "github.com/mezzo-ml/mezzo/backend/tensor"
 //
 // Slots: momentum, norm.
 type Adamax struct {
-	LearningRate float64  `default:"0.001"` // to change it later is an error, see SetLearningRate
+	LearningRate float64  `default:"0.001"` // of the first step; see SetLearningRate
 	Beta1        *float64 `default:"0.9"`   // 0 means no momentum: new(0.0)
 	Beta2        float64  `default:"0.999"`
 	Epsilon      float64  `default:"1e-7"`
 
-	// What all optimizers have; the package's page says what each is.
+	// The fields of every optimizer; see the package documentation.
 	Schedule                  Schedule // computes the rate instead of LearningRate
 	WeightDecay               *float64 // default: none
 	ExcludeFromWeightDecay    []string // regular expressions for names
@@ -27,7 +27,7 @@ type Adamax struct {
 	EMAOverwriteFrequency     int     // 0: never
 	GradientAccumulationSteps int     // 0, or 2 and more
 	AllowUnscaledLoss         bool
-	Name                      string // of the state; default: the class in lower case
+	Name                      string // prefix of the names of the state; default: the class in lower case
 
 	state
 }

@@ -76,10 +76,22 @@ func nilText(x any) string {
 	return fmt.Sprintf("a nil %T", x)
 }
 
-// runnable is o's Runnable, if it has one.
-func runnable(o Optimizer) error {
-	if r, ok := o.(tensor.Runnable); ok && !isNil(o) {
-		return r.Runnable()
+// preconditioned is implemented by all optimizers of this package.
+type preconditioned interface{ precondition() error }
+
+func init() {
+	tensor.RegisterPrecondition(func(o tensor.Stateful) func() error {
+		if p, ok := o.(preconditioned); ok {
+			return p.precondition
+		}
+		return nil
+	})
+}
+
+// precondition returns the error of o's precondition, nil if it has none.
+func precondition(o Optimizer) error {
+	if p, ok := o.(preconditioned); ok && !isNil(o) {
+		return p.precondition()
 	}
 	return nil
 }
@@ -174,9 +186,10 @@ func (s *setup) matcher(field string, expressions []string) func(*tensor.Variabl
 }
 
 // CheckGradients panics with *keras.Error unless gradients can be applied to
-// vars: shapes fit, no gradient carries a loss scale, and those that passed
-// through float16 come from a scaled loss. An optimizer of another package calls
-// it first in ApplyGradients; name is its own in the error.
+// vars: shapes agree, no gradient carries a loss scale, and gradients that
+// passed through float16 come from a scaled loss. An Optimizer of another
+// package calls it first in ApplyGradients; name is the optimizer's name in
+// the error.
 func CheckGradients(name string, grads []*tensor.Tensor, vars []*tensor.Variable) {
 	g, v := pairs(grads, vars)
 	throughFloat16(g, v, "optimizer "+name, "use a LossScaleOptimizer")

@@ -116,7 +116,7 @@ func TestAdafactorMemory(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
 	}
-	if n := len(o.KerasVariables()); n != 4 {
+	if n := len(o.kerasVariables()); n != 4 {
 		t.Errorf("got %d variables, want 4", n)
 	}
 }

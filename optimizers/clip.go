@@ -6,24 +6,24 @@ import (
 )
 
 // ClipByValue limits each element of the gradients to -limit … limit. nil
-// gradients stay nil; 16-bit ones come back as float32.
+// gradients stay nil; 16-bit gradients become float32.
 func ClipByValue(grads []*tensor.Tensor, limit float64) []*tensor.Tensor {
 	return clipEach("ClipByValue", grads, limit, func(g *tensor.Tensor) *tensor.Tensor { return g.Clip(-limit, limit) })
 }
 
-// ClipByNorm scales each gradient whose L2 norm is larger than limit down to
-// it: g·limit/max(‖g‖, limit). nil gradients stay nil; 16-bit ones come back
-// as float32.
+// ClipByNorm multiplies each gradient whose L2 norm is larger than limit so
+// that the norm becomes limit: g·limit/max(‖g‖, limit). nil gradients stay
+// nil; 16-bit gradients become float32.
 func ClipByNorm(grads []*tensor.Tensor, limit float64) []*tensor.Tensor {
 	return clipEach("ClipByNorm", grads, limit, func(g *tensor.Tensor) *tensor.Tensor {
 		return g.MulScalar(limit).Div(sumSquares(g).Sqrt().MaximumScalar(limit))
 	})
 }
 
-// ClipByGlobalNorm scales all gradients by one factor such that the L2 norm of
-// all together is at most limit, and returns them with the norm before, a
-// float32 scalar. If that is not finite all elements become NaN, as in Keras.
-// nil gradients stay nil; 16-bit ones come back as float32.
+// ClipByGlobalNorm multiplies all gradients by one factor so that their joint
+// L2 norm is at most limit. It returns them and the norm before clipping, a
+// float32 scalar. If that norm is not finite, all elements become NaN, as in
+// Keras. nil gradients stay nil; 16-bit gradients become float32.
 func ClipByGlobalNorm(grads []*tensor.Tensor, limit float64) (clipped []*tensor.Tensor, norm *tensor.Tensor) {
 	norm = globalNorm(unscaled("ClipByGlobalNorm", grads, limit))
 	one := tensor.Scalar(dtype.Float32, 1)
@@ -87,8 +87,8 @@ func sumSquares(g *tensor.Tensor) *tensor.Tensor { return occupied(g).SumSquares
 // allFinite reports whether all elements are finite.
 func allFinite(g *tensor.Tensor) *tensor.Tensor { return occupied(g).AllFinite() }
 
-// AllFinite reports whether no element of gradients is NaN or infinite: a bool
-// scalar, nil if all of them are nil.
+// AllFinite returns a bool scalar: whether no element of gradients is NaN or
+// infinite. It returns nil if all gradients are nil.
 func AllFinite(gradients []*tensor.Tensor) *tensor.Tensor {
 	var finite *tensor.Tensor
 	for _, g := range gradients {

@@ -75,19 +75,20 @@ type object struct {
 	Config map[string]json.RawMessage `json:"config"`
 }
 
-// MarshalConfig describes an optimizer of this package as JSON, without its
-// state:
+// MarshalConfig returns the settings of an optimizer of this package as JSON,
+// without its state:
 //
 //	{"class_name": "Adam", "config": {"learning_rate": 0.01, "amsgrad": true}}
 //
-// config holds the fields that are set under Keras's names, so what is absent
-// has Keras's default. A Schedule is the learning_rate, as MarshalSchedule
-// writes it; an Inner optimizer is inner_optimizer.
+// config has the fields that are set, under Keras's names; an absent field has
+// its default. A Schedule is the value of learning_rate, written as by
+// MarshalSchedule. Inner is inner_optimizer.
 func MarshalConfig(o Optimizer) ([]byte, error) { return marshal(o, optimizerKind) }
 
-// UnmarshalConfig makes the optimizer that MarshalConfig or Keras's
-// optimizers.serialize described. An unknown class, a name that is no field of
-// it and a value that does not fit are errors.
+// UnmarshalConfig returns the optimizer that MarshalConfig or Keras's
+// optimizers.serialize described. It returns an error for an unknown class,
+// for a name that is not a field of the class, and for a value of the wrong
+// type.
 func UnmarshalConfig(data []byte) (Optimizer, error) { return unmarshal(data, classes, optimizerKind) }
 
 // MarshalSchedule describes a Schedule of this package as JSON:
@@ -95,8 +96,8 @@ func UnmarshalConfig(data []byte) (Optimizer, error) { return unmarshal(data, cl
 //	{"class_name": "CosineDecay", "config": {"initial_learning_rate": 0.1, "decay_steps": 1000}}
 func MarshalSchedule(s Schedule) ([]byte, error) { return marshal(s, scheduleKind) }
 
-// UnmarshalSchedule makes the Schedule that MarshalSchedule or Keras's
-// schedules.serialize described; the errors are those of UnmarshalConfig.
+// UnmarshalSchedule returns the Schedule that MarshalSchedule or Keras's
+// schedules.serialize described. It returns errors as UnmarshalConfig does.
 func UnmarshalSchedule(data []byte) (Schedule, error) {
 	return unmarshal(data, schedules, scheduleKind)
 }

@@ -6,14 +6,14 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
-// CosineDecay lets the rate fall along half a cosine: Keras's CosineDecay
+// CosineDecay decreases the rate along half a cosine: Keras's CosineDecay
 // (Loshchilov and Hutter, 2016).
 //
 //	InitialLearningRate·((1-Alpha)·(1 + cos(π·min(step/DecaySteps, 1)))/2 + Alpha)
 //
-// With WarmupTarget the rate first goes straight from InitialLearningRate to
-// WarmupTarget in WarmupSteps steps, and falls from there in the DecaySteps
-// that follow.
+// With WarmupTarget the rate first increases linearly from InitialLearningRate
+// to WarmupTarget in WarmupSteps steps. Then it decreases from WarmupTarget in
+// DecaySteps steps.
 type CosineDecay struct {
 	InitialLearningRate float64  // required without WarmupTarget
 	DecaySteps          float64  // required
@@ -49,10 +49,10 @@ func cosine(p *tensor.Tensor) *tensor.Tensor {
 	return p.MulScalar(math.Pi).Cos().AddScalar(1).MulScalar(0.5)
 }
 
-// CosineDecayRestarts falls along half a cosine again and again; every period
-// is TMul times as long as the one before, and starts MMul times as high:
-// Keras's CosineDecayRestarts (Loshchilov and Hutter, 2016). In period
-// i = 0, 1 … of which the fraction p has passed the rate is
+// CosineDecayRestarts repeats a decrease along half a cosine: Keras's
+// CosineDecayRestarts (Loshchilov and Hutter, 2016). Each period is TMul times
+// as long as the one before and starts MMul times as high. In period i = 0, 1
+// …, with p the fraction of the period that is done:
 //
 //	InitialLearningRate·((1-Alpha)·MMulⁱ·(1 + cos(π·p))/2 + Alpha)
 type CosineDecayRestarts struct {
@@ -83,15 +83,15 @@ func (s *CosineDecayRestarts) Rate(step *tensor.Tensor) *tensor.Tensor {
 	return cosine(p).Mul(power(s.MMul, i)).MulScalar(1 - s.Alpha).AddScalar(s.Alpha).MulScalar(s.InitialLearningRate)
 }
 
-// OneCycle raises the rate from MaxLearningRate/DivFactor to MaxLearningRate in
-// the first PctStart of TotalSteps, and lowers it to the initial rate divided
-// by FinalDivFactor in the rest: PyTorch's OneCycleLR (Smith and Topin, 2017),
-// with its defaults. With ThreePhase the rate first goes back to the initial
-// one, in as many steps as it took to rise.
+// OneCycle increases the rate from MaxLearningRate/DivFactor to
+// MaxLearningRate in the first PctStart of TotalSteps, and then decreases it
+// to the initial rate divided by FinalDivFactor: PyTorch's OneCycleLR (Smith
+// and Topin, 2017), with its defaults. With ThreePhase the rate first returns
+// to the initial rate, in as many steps as it increased.
 //
-// As in PyTorch the first phase ends at step PctStart·TotalSteps-1, and the
-// last at TotalSteps-1. After TotalSteps, where PyTorch fails, the rate stays.
-// PyTorch also cycles the momentum by default; this does not
+// As in PyTorch the first phase ends at step PctStart·TotalSteps-1 and the
+// last at TotalSteps-1. After TotalSteps the rate stays; PyTorch fails there.
+// PyTorch also cycles the momentum by default; OneCycle does not
 // (cycle_momentum=False).
 type OneCycle struct {
 	MaxLearningRate float64 // required

@@ -27,8 +27,8 @@ func (b *state) average(v *tensor.Variable, done *tensor.Tensor) {
 	}
 }
 
-// FinalizeVariables copies the moving averages of the weights into the
-// weights, when UseEMA is set and a step was applied.
+// FinalizeVariables copies the moving averages into the weights if UseEMA is
+// set and a step was applied.
 func (b *state) FinalizeVariables() error {
 	if b.held != nil {
 		return fmt.Errorf("optimizer %s: FinalizeVariables: the averages are in the weights now; call SwapEMA again first", b.setup.name())
@@ -48,9 +48,9 @@ func (b *state) FinalizeVariables() error {
 	return nil
 }
 
-// SwapEMA exchanges the weights with their moving averages, when UseEMA is set
-// and a step was applied; a second call gives both back, to the bit. Between
-// the two the model may be evaluated, but not trained.
+// SwapEMA exchanges the weights with their moving averages if UseEMA is set
+// and a step was applied. A second call restores both, to the bit. Between the
+// two calls the model may be evaluated but not trained.
 func (b *state) SwapEMA() error {
 	if n, err := b.Iterations(); n == 0 || err != nil {
 		return err

@@ -6,20 +6,20 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
-// Ftrl follows the regularized leader, which makes weights exactly 0 where L1
-// regularization says so: Keras's Ftrl (McMahan et al., 2013). With
-// p = -LearningRatePower
+// Ftrl is "follow the regularized leader", which makes weights exactly 0 under
+// L1 regularization: Keras's Ftrl (McMahan et al., 2013). With p =
+// -LearningRatePower
 //
 //	n' = n + g²
 //	z += g + 2·L2Shrinkage·w - (n'ᵖ - nᵖ)/rate·w;  n = n'
 //	w = (clip(z, ±L1) - z) / (nᵖ/rate + 2·L2 + Beta/rate)
 //
 // A rate of 0 divides by 0, and so does InitialAccumulatorValue 0 for a weight
-// that has had no gradient and no L2, as in Keras.
+// without a gradient so far and without L2, as in Keras.
 //
 // Slots: accumulator (n), linear (z).
 type Ftrl struct {
-	LearningRate                      float64  `default:"0.001"` // to change it later is an error, see SetLearningRate
+	LearningRate                      float64  `default:"0.001"` // of the first step; see SetLearningRate
 	LearningRatePower                 *float64 `default:"-0.5"`  // not positive; 0 means a rate that does not fall
 	InitialAccumulatorValue           *float64 `default:"0.1"`   // where n starts
 	L1RegularizationStrength          float64  `keras:"l1_regularization_strength"`
@@ -27,7 +27,7 @@ type Ftrl struct {
 	L2ShrinkageRegularizationStrength float64  `keras:"l2_shrinkage_regularization_strength"`
 	Beta                              float64
 
-	// What all optimizers have; the package's page says what each is.
+	// The fields of every optimizer; see the package documentation.
 	Schedule                  Schedule // computes the rate instead of LearningRate
 	WeightDecay               *float64 // default: none
 	ExcludeFromWeightDecay    []string // regular expressions for names
@@ -39,7 +39,7 @@ type Ftrl struct {
 	EMAOverwriteFrequency     int     // 0: never
 	GradientAccumulationSteps int     // 0, or 2 and more
 	AllowUnscaledLoss         bool
-	Name                      string // of the state; default: the class in lower case
+	Name                      string // prefix of the names of the state; default: the class in lower case
 
 	state
 }

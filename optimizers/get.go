@@ -52,10 +52,10 @@ func Names() []string { return slices.Sorted(maps.Keys(classes)) }
 // ScheduleNames lists the classes of schedules, sorted.
 func ScheduleNames() []string { return slices.Sorted(maps.Keys(schedules)) }
 
-// Get returns a new optimizer with the default settings by its Keras name, in
-// any case: "SGD", "rmsprop". For a LossScaleOptimizer, write one with its
-// Inner, for a MultiOptimizer one with its OptimizerMap. For an optimizer with
-// settings see UnmarshalConfig.
+// Get returns a new optimizer with default settings by its Keras name in any
+// case, such as "SGD" or "rmsprop". "LossScaleOptimizer" and "MultiOptimizer"
+// are errors, because they need an Inner and an OptimizerMap. For an optimizer
+// with settings see UnmarshalConfig.
 func Get(name string) (Optimizer, error) {
 	have := slices.DeleteFunc(Names(), func(class string) bool { return class == wrapper || class == divider })
 	for _, class := range have {

@@ -7,26 +7,39 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/internal/kerasstate"
 )
 
-// kerasFormat is for optimizers whose state Keras's files hold in another form.
+// kerasFormat is implemented by optimizers whose state has another form in
+// Keras's files.
 type kerasFormat interface {
 	toKeras(values map[*tensor.Variable][]byte) error
 	fromKeras(values map[*tensor.Variable][]byte) error
 }
 
-// ToKeras returns the values of the KerasVariables of o as Keras's files hold
-// them. They differ from the variables' own where gradients are accumulated:
-// Keras's iteration counts calls of ApplyGradients, not applied steps. A window
-// that will be skipped, because a gradient in it was not finite, is written as
-// one that has not begun: in Keras such a call counts for nothing.
-func ToKeras(o Optimizer) (map[*tensor.Variable][]byte, error) {
+func init() {
+	kerasstate.Variables = kerasVariables
+	kerasstate.Export = toKeras
+	kerasstate.Import = fromKeras
+}
+
+// kerasVariables implements kerasstate.Variables.
+func kerasVariables(o tensor.Stateful) (vs []*tensor.Variable, ok bool) {
+	k, ok := o.(interface{ kerasVariables() []*tensor.Variable })
+	if !ok {
+		return nil, false
+	}
+	return k.kerasVariables(), true
+}
+
+// toKeras implements kerasstate.Export.
+func toKeras(o tensor.Stateful) (map[*tensor.Variable][]byte, error) {
 	values := map[*tensor.Variable][]byte{}
-	k, ok := o.(interface{ KerasVariables() []*tensor.Variable })
+	vs, ok := kerasVariables(o)
 	if !ok {
 		return nil, fmt.Errorf("optimizer %T: Keras has no such optimizer", o)
 	}
-	for _, v := range k.KerasVariables() {
+	for _, v := range vs {
 		b, err := v.Bytes()
 		if err != nil {
 			return nil, err
@@ -41,12 +54,8 @@ func ToKeras(o Optimizer) (map[*tensor.Variable][]byte, error) {
 	return values, nil
 }
 
-// FromKeras turns values that Keras's files hold for the KerasVariables of o
-// into the state of o: what ToKeras does, backwards. It changes values, and
-// adds those of variables that Keras does not have, which start anew; it sets
-// nothing. It is an error when values cannot be those of an optimizer with
-// these options.
-func FromKeras(o Optimizer, values map[*tensor.Variable][]byte) error {
+// fromKeras implements kerasstate.Import.
+func fromKeras(o tensor.Stateful, values map[*tensor.Variable][]byte) error {
 	if k, ok := o.(kerasFormat); ok {
 		return k.fromKeras(values)
 	}

@@ -10,26 +10,26 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
-// LossScaleOptimizer keeps small float16 gradients from vanishing: the loss is
-// multiplied by a scale before it is differentiated, and the gradients are
-// divided by it. A step with a gradient that is not finite is skipped, and the
-// scale gets smaller; after many good steps it gets larger. The contract is
-// that of TensorFlow 2's class of this name:
+// LossScaleOptimizer multiplies the loss by a scale, so that small float16
+// gradients do not become 0, and divides the gradients by it. A step with a
+// gradient that is not finite is skipped and decreases the scale. After
+// DynamicGrowthSteps finite steps in a row the scale increases. It is used
+// like TensorFlow 2's class of this name:
 //
 //	scaled := optimizer.GetScaledLoss(loss)
 //	grads := optimizer.GetUnscaledGradients(tensor.Gradients(scaled, vars))
 //	optimizer.ApplyGradients(grads, vars)
 //
-// Unlike there the scale has bounds above and below (there 1; MinScale may be
-// less, for gradients that float16 does not hold even unscaled), and a skipped step moves
-// nothing but the scale and the counters: no weight, slot, average, iteration
-// or moving statistic of the forward pass. All of that is decided inside the
-// program.
+// There are two differences from TensorFlow. The scale stays between MinScale
+// and MaxScale; TensorFlow has only a minimum, 1. A skipped step changes
+// nothing but the scale and the counters: no weight, slot, average or
+// iteration, and no moving statistic of the forward pass. The decision is part
+// of the compiled program, so no step waits for the device.
 //
-// While Inner accumulates gradients a step is a window: a micro-batch that is
-// not finite skips its whole window, and the scale changes, once, when the
-// window ends. Moving statistics keep the updates of the finite micro-batches
-// before it.
+// If Inner accumulates gradients, a step is a window of calls. One gradient
+// that is not finite skips the whole window, and the scale changes once, at
+// the end of the window. Moving statistics keep the updates of the finite
+// batches before it.
 type LossScaleOptimizer struct {
 	Inner              Optimizer `keras:"inner_optimizer"` // applies the unscaled gradients; required, and not a LossScaleOptimizer
 	InitialScale       float64   `default:"32768"`
@@ -123,16 +123,13 @@ func (o *LossScaleOptimizer) Variables() []*tensor.Variable {
 	return out
 }
 
-// KerasVariables lists the variables that Keras's has: good steps, the scale,
-// and those of Inner, which has none if Keras does not know it. Keras's has an
-// iteration and a learning rate in front of them, which it does not use.
-func (o *LossScaleOptimizer) KerasVariables() []*tensor.Variable {
+// kerasVariables returns good steps, the scale, and those of Inner if Keras has
+// its class. In Keras's files an iteration and a learning rate come before them,
+// which Keras does not use.
+func (o *LossScaleOptimizer) kerasVariables() []*tensor.Variable {
 	o.begin()
-	out := []*tensor.Variable{o.goodSteps, o.scale}
-	if k, ok := o.Inner.(interface{ KerasVariables() []*tensor.Variable }); ok {
-		out = append(out, k.KerasVariables()...)
-	}
-	return out
+	inner, _ := kerasVariables(o.Inner)
+	return append([]*tensor.Variable{o.goodSteps, o.scale}, inner...)
 }
 
 // GetScaledLoss returns loss times the loss scale, in float32 (float64 for
@@ -351,8 +348,8 @@ func (o *LossScaleOptimizer) Iterations() (int64, error) {
 	return int64(applied), err
 }
 
-// Runnable is Inner's; see Adam.
-func (o *LossScaleOptimizer) Runnable() error { return runnable(o.Inner) }
+// precondition is Inner's; see state.precondition.
+func (o *LossScaleOptimizer) precondition() error { return precondition(o.Inner) }
 
 // SetLearningRate changes the rate of Inner from the next step on.
 func (o *LossScaleOptimizer) SetLearningRate(rate float64) error {
@@ -370,7 +367,7 @@ func (o *LossScaleOptimizer) CurrentLearningRate() (float64, error) {
 	return CurrentLearningRate(o.Inner)
 }
 
-// FinalizeVariables is Inner's, if it has one.
+// FinalizeVariables calls Inner's, if it is an Averager.
 func (o *LossScaleOptimizer) FinalizeVariables() error {
 	if err := o.errNoInner(); err != nil {
 		return err
@@ -378,7 +375,7 @@ func (o *LossScaleOptimizer) FinalizeVariables() error {
 	return FinalizeVariables(o.Inner)
 }
 
-// SwapEMA is Inner's, if it has one.
+// SwapEMA calls Inner's, if it is an Averager.
 func (o *LossScaleOptimizer) SwapEMA() error {
 	if err := o.errNoInner(); err != nil {
 		return err

@@ -11,17 +11,16 @@ import (
 )
 
 // MultiOptimizer has an optimizer for each part of the weights: Keras's
-// MultiOptimizer. Each keeps its own settings, state and learning rate; a norm
-// that GlobalClipNorm limits is that of its part.
+// MultiOptimizer. Each optimizer has its own settings, state and learning
+// rate; GlobalClipNorm limits the norm of its part.
 //
 //	&MultiOptimizer{OptimizerMap: OptimizerMap{
 //		Default: &Adam{},
 //		Entries: []OptimizerEntry{{Variables: "encoder/.*", Optimizer: &SGD{}}},
 //	}}
 //
-// All have one number of GradientAccumulationSteps, so that a step is one of
-// all of them. The rate of the next step is that of Default, and each rate is
-// set by itself.
+// GradientAccumulationSteps must be the same for all. CurrentLearningRate
+// returns the rate of Default; SetLearningRate is called on each optimizer.
 type MultiOptimizer struct {
 	OptimizerMap OptimizerMap
 	Name         string `default:"multi_optimizer"` // starts the names of its own variables
@@ -29,17 +28,18 @@ type MultiOptimizer struct {
 	state
 }
 
-// OptimizerMap says which optimizer moves which variables: that of the entry
-// with the variable's path, else that of the only entry whose expression
-// matches the whole path, else Default.
+// OptimizerMap assigns an optimizer to each variable: that of the entry whose
+// Variables is the variable's path; else that of the entry whose regular
+// expression matches the whole path; else Default. It is an error if several
+// expressions match.
 type OptimizerMap struct {
 	Default Optimizer // required
 	Entries []OptimizerEntry
 }
 
-// OptimizerEntry is a part of the variables and its optimizer, which may stand
-// in several entries. It is no LossScaleOptimizer, which goes around the
-// MultiOptimizer, and no MultiOptimizer.
+// OptimizerEntry assigns an optimizer to a part of the variables. Several
+// entries may have the same optimizer. It must not be a LossScaleOptimizer or
+// a MultiOptimizer; a LossScaleOptimizer goes around the MultiOptimizer.
 type OptimizerEntry struct {
 	Variables string // a path such as "encoder/dense/kernel", or a regular expression for several
 	Optimizer Optimizer
@@ -209,7 +209,7 @@ func (o *MultiOptimizer) ApplyGradients(grads []*tensor.Tensor, vars []*tensor.V
 	o.apply(o.setup(), nil, grads, vars)
 }
 
-// Variables lists its own state and that of each part; see Optimizer.
+// Variables returns its own state and that of each optimizer; see Optimizer.
 func (o *MultiOptimizer) Variables() []*tensor.Variable {
 	out := o.variables(o.setup())
 	for _, part := range o.Optimizers() {
@@ -218,24 +218,22 @@ func (o *MultiOptimizer) Variables() []*tensor.Variable {
 	return out
 }
 
-// KerasVariables lists the variables that Keras's has, in the order of its
-// files; parts that Keras does not know have none.
-func (o *MultiOptimizer) KerasVariables() []*tensor.Variable {
-	out := o.state.KerasVariables()
+// kerasVariables returns its own and those of the parts whose class Keras has.
+func (o *MultiOptimizer) kerasVariables() []*tensor.Variable {
+	out := o.state.kerasVariables()
 	for _, part := range o.Optimizers() {
-		if k, ok := part.(interface{ KerasVariables() []*tensor.Variable }); ok {
-			out = append(out, k.KerasVariables()...)
-		}
+		of, _ := kerasVariables(part)
+		out = append(out, of...)
 	}
 	return out
 }
 
-// SetLearningRate is an error: each part has a rate of its own.
+// SetLearningRate returns an error: call it on one of Optimizers.
 func (o *MultiOptimizer) SetLearningRate(float64) error {
 	return fmt.Errorf("optimizer %s: SetLearningRate: each part has a rate of its own; set those of Optimizers", withDefaults(o).Name)
 }
 
-// CurrentLearningRate returns Default's rate of the next step.
+// CurrentLearningRate returns the rate of Default for the next step.
 func (o *MultiOptimizer) CurrentLearningRate() (float64, error) {
 	if o.OptimizerMap.Default == nil {
 		return 0, fmt.Errorf("optimizer %s: Default: got nil, want an optimizer", withDefaults(o).Name)
@@ -243,17 +241,17 @@ func (o *MultiOptimizer) CurrentLearningRate() (float64, error) {
 	return CurrentLearningRate(o.OptimizerMap.Default)
 }
 
-// Runnable is that of each part; see Adam.
-func (o *MultiOptimizer) Runnable() error {
+// precondition is that of each part; see state.precondition.
+func (o *MultiOptimizer) precondition() error {
 	for _, e := range o.OptimizerMap.Entries { // Optimizers would allocate in each step
-		if err := runnable(e.Optimizer); err != nil {
+		if err := precondition(e.Optimizer); err != nil {
 			return err
 		}
 	}
-	return runnable(o.OptimizerMap.Default)
+	return precondition(o.OptimizerMap.Default)
 }
 
-// FinalizeVariables is that of each part.
+// FinalizeVariables calls that of each optimizer.
 func (o *MultiOptimizer) FinalizeVariables() error {
 	return o.each(FinalizeVariables)
 }

@@ -21,7 +21,7 @@ import (
 //
 // Slots: momentum, and velocity for what AdamW moves.
 type Muon struct {
-	LearningRate      float64  `default:"0.001"` // to change it later is an error, see SetLearningRate
+	LearningRate      float64  `default:"0.001"` // of the first step; see SetLearningRate
 	AdamBeta1         *float64 `default:"0.9"`
 	AdamBeta2         float64  `default:"0.999"`
 	AdamWeightDecay   *float64 `default:"0.004"` // of what AdamW moves
@@ -37,7 +37,7 @@ type Muon struct {
 	Nesterov          *bool    `default:"true"`
 	RMSRate           *float64 `default:"0.2"` // 0 leaves out the factor √max(rows, columns)·RMSRate: Keras's None
 
-	// What all optimizers have; the package's page says what each is.
+	// The fields of every optimizer; see the package documentation.
 	Schedule                  Schedule // computes the rate instead of LearningRate
 	WeightDecay               *float64 `default:"0.004"` // of matrices
 	ExcludeFromWeightDecay    []string // regular expressions for names
@@ -49,7 +49,7 @@ type Muon struct {
 	EMAOverwriteFrequency     int     // 0: never
 	GradientAccumulationSteps int     // 0, or 2 and more
 	AllowUnscaledLoss         bool
-	Name                      string // of the state; default: the class in lower case
+	Name                      string // prefix of the names of the state; default: the class in lower case
 
 	state
 }

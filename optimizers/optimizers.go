@@ -70,15 +70,15 @@
 //   - The order is: average over accumulation steps, clip, decay the weights,
 //     update, moving average of the weights, constraint.
 //   - Of a sparse gradient, such as an embedding's, only the rows that are not
-//     0 are read. Only these rows are updated where the others would not move:
-//     by SGD without momentum and by Adagrad, without weight decay, average,
-//     accumulation or constraint.
+//     0 are read. SGD without momentum and Adagrad also update only these rows,
+//     unless there is weight decay, a moving average, accumulation or a
+//     constraint.
 //   - A slot is assigned before the weight that is computed from it, and the
 //     weight reads the slot's new value, so that every update is in place.
-//     A value that must be complete before the weight can move, such as the
-//     norm in Lamb, is computed from the old slots instead.
+//     A reduction over a whole variable, such as the norm in Lamb, is computed
+//     from the old slots instead.
 //   - Moving averages and momenta in float32 below 2⁻⁵⁵ are rounded to multiples
-//     of 2⁻¹⁰³. Keras lets them decay into the subnormal numbers, which are slow.
+//     of 2⁻¹⁰³. Keras lets them become subnormal numbers, which are slow.
 //   - Recording panics with *keras.Error when something does not fit. Methods
 //     that run outside a Function return errors.
 package optimizers
@@ -91,21 +91,22 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
-// Optimizer changes variables such that a loss gets smaller.
+// Optimizer updates variables from gradients so that a loss decreases.
 //
-// An optimizer may implement [StepCounter], [Reporter], [RateSetter] and
+// An optimizer may also implement [StepCounter], [Reporter], [RateSetter] and
 // [Averager]; all optimizers of this package do. The functions [Iterations],
 // [Result], [CurrentLearningRate], [SetLearningRate], [FinalizeVariables] and
-// [SwapEMA] take any Optimizer and say what happens without.
+// [SwapEMA] accept any Optimizer and document what they do if it lacks the
+// method.
 type Optimizer interface {
 	// ApplyGradients records one update of vars, each by the gradient at the
-	// same index of grads. A nil gradient leaves its variable alone. Gradients
-	// have the shapes of the variables and carry no loss scale. Gradients that
-	// passed through float16 must come from a scaled loss, see
+	// same index of grads. A variable with a nil gradient does not change.
+	// Gradients must have the shapes of the variables and no loss scale.
+	// Gradients that passed through float16 must come from a scaled loss; see
 	// LossScaleOptimizer and AllowUnscaledLoss.
 	ApplyGradients(grads []*tensor.Tensor, vars []*tensor.Variable)
-	// Variables lists the state that a checkpoint holds. Slots are in it once
-	// ApplyGradients has recorded their variables.
+	// Variables returns the state that a checkpoint holds. It includes the
+	// slots of a variable from its first ApplyGradients on.
 	Variables() []*tensor.Variable
 }
 
@@ -117,7 +118,7 @@ type StepCounter interface {
 	Iterations() (int64, error)
 }
 
-// Reporter is an Optimizer that describes its last step.
+// Reporter is an Optimizer that describes its last step; see Result.
 type Reporter interface {
 	Result() (StepResult, error)
 }
@@ -210,8 +211,8 @@ func unsupported(o Optimizer, method string) error {
 	return fmt.Errorf("optimizer %T has no method %s: %w", o, method, errors.ErrUnsupported)
 }
 
-// StepResult tells what the last step did. While gradients are accumulated a
-// step is a window, and the result is of the last one that has ended.
+// StepResult describes the last step. With GradientAccumulationSteps a step is
+// a window of calls, and StepResult describes the last complete window.
 type StepResult struct {
 	Applied          bool    // the weights have moved; false when skipped, or before any step
 	LossScale        float64 // of the next step; 1 without loss scaling
@@ -222,9 +223,9 @@ type StepResult struct {
 	SkipsAtFloor     int64 // of these, skipped when the loss scale could not get smaller any more
 }
 
-// Steps is how many steps were done: applied and skipped. In a custom
-// loop it tells which batch comes next. While gradients are accumulated a step
-// is a window of GradientAccumulationSteps batches.
+// Steps returns the number of steps, applied and skipped. In a custom loop it
+// is the number of the next batch. With GradientAccumulationSteps a step is a
+// window of that many batches.
 func (r StepResult) Steps() int64 { return r.AppliedSteps + r.SkippedSteps }
 
 // or returns x, or the default d when x is zero.

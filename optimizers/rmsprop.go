@@ -13,13 +13,13 @@ import "github.com/mezzo-ml/mezzo/backend/tensor"
 // Slots: velocity, momentum if Momentum is not 0, average_gradient if
 // Centered.
 type RMSprop struct {
-	LearningRate float64 `default:"0.001"` // to change it later is an error, see SetLearningRate
+	LearningRate float64 `default:"0.001"` // of the first step; see SetLearningRate
 	Rho          float64 `default:"0.9"`
 	Momentum     float64 // 0 ≤ Momentum < 1
 	Epsilon      float64 `default:"1e-7"`
 	Centered     bool
 
-	// What all optimizers have; the package's page says what each is.
+	// The fields of every optimizer; see the package documentation.
 	Schedule                  Schedule // computes the rate instead of LearningRate
 	WeightDecay               *float64 // default: none
 	ExcludeFromWeightDecay    []string // regular expressions for names
@@ -31,7 +31,7 @@ type RMSprop struct {
 	EMAOverwriteFrequency     int     // 0: never
 	GradientAccumulationSteps int     // 0, or 2 and more
 	AllowUnscaledLoss         bool
-	Name                      string // of the state; default: the class in lower case
+	Name                      string // prefix of the names of the state; default: the class in lower case
 
 	state
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
-// Schedule computes a learning rate. It is recorded in the training step, as a
-// function of the applied steps: a skipped step and a call that only
-// accumulates gradients leave the rate as it is.
+// Schedule computes the learning rate from the number of applied steps. It is
+// recorded as part of the training step. Skipped steps and calls that only
+// accumulate gradients do not change the rate.
 type Schedule interface {
 	// Rate is the rate of the step that follows step applied ones: a float
 	// scalar computed from step, a float32 scalar.
@@ -32,12 +32,13 @@ func scheduled(s Schedule, step *tensor.Tensor) *tensor.Tensor {
 	return r.Cast(dtype.Float32)
 }
 
-// ExponentialDecay multiplies the rate by DecayRate every DecaySteps steps,
-// gradually or, with Staircase, at once: Keras's ExponentialDecay.
+// ExponentialDecay multiplies the rate by DecayRate every DecaySteps steps:
+// Keras's ExponentialDecay.
 //
 //	InitialLearningRate · DecayRate^(step/DecaySteps)
 //
-// All numbers are required.
+// With Staircase step/DecaySteps is rounded down. InitialLearningRate,
+// DecaySteps and DecayRate are required.
 type ExponentialDecay struct {
 	InitialLearningRate float64
 	DecaySteps          float64
@@ -53,12 +54,13 @@ func (s *ExponentialDecay) Rate(step *tensor.Tensor) *tensor.Tensor {
 	return tensor.Scalar(step.DType(), s.DecayRate).Pow(p).MulScalar(s.InitialLearningRate)
 }
 
-// InverseTimeDecay lets the rate fall as 1/step does: Keras's
+// InverseTimeDecay decreases the rate in proportion to 1/step: Keras's
 // InverseTimeDecay.
 //
 //	InitialLearningRate / (1 + DecayRate·step/DecaySteps)
 //
-// With Staircase step/DecaySteps is rounded down. All numbers are required.
+// With Staircase step/DecaySteps is rounded down. InitialLearningRate,
+// DecaySteps and DecayRate are required.
 type InverseTimeDecay struct {
 	InitialLearningRate float64
 	DecaySteps          float64
@@ -74,10 +76,10 @@ func (s *InverseTimeDecay) Rate(step *tensor.Tensor) *tensor.Tensor {
 	return tensor.Scalar(step.DType(), s.InitialLearningRate).Div(p.MulScalar(s.DecayRate).AddScalar(1))
 }
 
-// PiecewiseConstantDecay is Values[0] while step ≤ Boundaries[0], Values[1]
-// while step ≤ Boundaries[1] and so on, and the last value after the last
-// boundary: Keras's PiecewiseConstantDecay. There is one value more than there
-// are boundaries, and these increase.
+// PiecewiseConstantDecay is a step function: Values[0] while step ≤
+// Boundaries[0], Values[1] while step ≤ Boundaries[1] and so on, and the last
+// value after the last boundary (Keras: PiecewiseConstantDecay). Boundaries
+// must increase, and len(Values) must be len(Boundaries)+1.
 type PiecewiseConstantDecay struct {
 	Boundaries []float64
 	Values     []float64
@@ -108,13 +110,13 @@ func (s *PiecewiseConstantDecay) Rate(step *tensor.Tensor) *tensor.Tensor {
 	return rate
 }
 
-// PolynomialDecay goes from InitialLearningRate to EndLearningRate in
-// DecaySteps steps: Keras's PolynomialDecay.
+// PolynomialDecay decreases the rate from InitialLearningRate to
+// EndLearningRate in DecaySteps steps: Keras's PolynomialDecay.
 //
 //	(InitialLearningRate - EndLearningRate)·(1 - step/DecaySteps)^Power + EndLearningRate
 //
-// Then the rate stays; with Cycle it goes on as if DecaySteps had been 2, 3 …
-// times as many.
+// After DecaySteps the rate is EndLearningRate. With Cycle, DecaySteps is
+// instead replaced by its next multiple that is at least step.
 type PolynomialDecay struct {
 	InitialLearningRate float64  // required
 	DecaySteps          float64  // required

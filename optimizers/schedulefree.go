@@ -2,29 +2,29 @@ package optimizers
 
 import "github.com/mezzo-ml/mezzo/backend/tensor"
 
-// ScheduleFreeAdamW needs no schedule of the learning rate, nor to know when
-// training ends: Keras's ScheduleFreeAdamW (Defazio et al., 2024). AdamW's
-// steps move a point z, x is the average of all z, and the weights, where
-// gradients are taken, lie between the two. In step t = 1, 2 …
+// ScheduleFreeAdamW is AdamW without a learning rate schedule, which need not
+// know when training ends: Keras's ScheduleFreeAdamW (Defazio et al., 2024).
+// AdamW's steps move a point z, x is the average of all z, and the weights w,
+// at which gradients are computed, lie between the two. In step t = 1, 2 …
 //
 //	rate' = rate·min(t/WarmupSteps, 1);  v += (g² - v)·(1-Beta2)
 //	x = (w - (1-Beta1)·z)/Beta1;  z -= rate'·g/(√(v/(1-Beta2ᵗ)) + Epsilon)
 //	x += (z - x)/t;  w = (1-Beta1)·z + Beta1·x
 //
-// z starts as the weights, and x is had from the z before the step, as in the
-// paper and in Keras with JAX; with TensorFlow and PyTorch Keras takes the z
-// after it, since variables are read late there. As in Keras, the weights stay where gradients are
-// taken after training too, and weight decay, none by default, moves w alone.
+// z starts as the weights. x is computed from z before the step, as in the
+// paper and in Keras with JAX; Keras with TensorFlow or PyTorch uses z after
+// the step. As in Keras, the weights remain w after training, and weight decay
+// (none by default) applies to w alone.
 //
 // Slots: momentum, which is z, and velocity.
 type ScheduleFreeAdamW struct {
-	LearningRate float64 `default:"0.0025"` // to change it later is an error, see SetLearningRate
+	LearningRate float64 `default:"0.0025"` // of the first step; see SetLearningRate
 	Beta1        float64 `default:"0.9"`    // the share of x in w, more than 0
 	Beta2        float64 `default:"0.999"`
 	Epsilon      float64 `default:"1e-8"`
 	WarmupSteps  int     // so many first steps have a rate that grows to the full one
 
-	// What all optimizers have; the package's page says what each is.
+	// The fields of every optimizer; see the package documentation.
 	Schedule                  Schedule // computes the rate instead of LearningRate
 	WeightDecay               *float64 // default: none
 	ExcludeFromWeightDecay    []string // regular expressions for names
@@ -36,7 +36,7 @@ type ScheduleFreeAdamW struct {
 	EMAOverwriteFrequency     int     // 0: never
 	GradientAccumulationSteps int     // 0, or 2 and more
 	AllowUnscaledLoss         bool
-	Name                      string // of the state; default: the class in lower case
+	Name                      string // prefix of the names of the state; default: the class in lower case
 
 	state
 }

@@ -10,11 +10,11 @@ import "github.com/mezzo-ml/mezzo/backend/tensor"
 //
 // Slot: momentum, if Momentum is not 0.
 type SGD struct {
-	LearningRate float64 `default:"0.01"` // to change it later is an error, see SetLearningRate
+	LearningRate float64 `default:"0.01"` // of the first step; see SetLearningRate
 	Momentum     float64 // 0 ≤ Momentum < 1
 	Nesterov     bool
 
-	// What all optimizers have; the package's page says what each is.
+	// The fields of every optimizer; see the package documentation.
 	Schedule                  Schedule // computes the rate instead of LearningRate
 	WeightDecay               *float64 // default: none
 	ExcludeFromWeightDecay    []string // regular expressions for names
@@ -26,7 +26,7 @@ type SGD struct {
 	EMAOverwriteFrequency     int     // 0: never
 	GradientAccumulationSteps int     // 0, or 2 and more
 	AllowUnscaledLoss         bool
-	Name                      string // of the state; default: the class in lower case
+	Name                      string // prefix of the names of the state; default: the class in lower case
 
 	state
 }

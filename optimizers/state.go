@@ -182,11 +182,9 @@ func (b *state) groups() [][]slot {
 // arithmetic is the type that v is updated in, and of its slots.
 func arithmetic(v *tensor.Variable) dtype.DType { return v.DType().Accumulator() }
 
-// KerasVariables lists the variables that Keras's optimizer of this class has,
-// in the order of its files: iterations, learning rate (unless there is a
-// Schedule), averages, accumulators, slots, scalars that belong to no variable.
-// It is empty before Variables or ApplyGradients was called.
-func (b *state) KerasVariables() []*tensor.Variable {
+// kerasVariables returns the variables that Keras's optimizer of this class has;
+// see kerasstate.Variables.
+func (b *state) kerasVariables() []*tensor.Variable {
 	if b.iterations == nil {
 		return nil
 	}
@@ -214,7 +212,7 @@ func (b *state) KerasVariables() []*tensor.Variable {
 // variables is Variables: Keras's, then what Keras does not keep.
 func (b *state) variables(s setup) []*tensor.Variable {
 	b.begin(s)
-	out := append(b.KerasVariables(), b.norm)
+	out := append(b.kerasVariables(), b.norm)
 	if s.options.GradientAccumulationSteps > 1 {
 		out = append(out, b.microStep, b.nonFinite)
 	}
@@ -233,7 +231,7 @@ func (b *state) apply(s setup, finite *tensor.Tensor, grads []*tensor.Tensor, va
 		throughFloat16(g, v, "optimizer "+s.name(), "use a LossScaleOptimizer")
 	}
 	b.begin(s)
-	if err := b.Runnable(); err != nil {
+	if err := b.precondition(); err != nil {
 		tensor.Fail("ApplyGradients", "%w", err)
 	}
 	b.meet(vars)
@@ -372,10 +370,10 @@ func (b *state) setLearningRate(s setup, rate float64) error {
 	return nil
 }
 
-// Runnable is an error when the field LearningRate has been changed since the
-// first step: later ones do not read it. Functions that list the optimizer ask
-// before each call.
-func (b *state) Runnable() error {
+// precondition returns an error when the field LearningRate was changed after the
+// first step: later steps do not read it. Functions that list the optimizer call
+// it before each run.
+func (b *state) precondition() error {
 	s := &b.setup
 	if b.iterations == nil || s.given == nil || *s.given != 0 && *s.given == b.began || math.Float64bits(*s.given) == math.Float64bits(b.given) {
 		return nil
@@ -413,7 +411,7 @@ func (b *state) renew() (done bool, err error) {
 func (b *state) currentLearningRate(s setup) (rate float64, err error) {
 	defer tensor.Catch(&err)
 	b.begin(s)
-	if err := b.Runnable(); err != nil {
+	if err := b.precondition(); err != nil {
 		return 0, err
 	}
 	if s.options.Schedule == nil {
@@ -436,7 +434,8 @@ func (b *state) Iterations() (int64, error) {
 	return int64(n), err
 }
 
-// Result tells what the last step did. Under a LossScaleOptimizer ask that.
+// Result describes the last step. Under a LossScaleOptimizer call that
+// optimizer's Result.
 func (b *state) Result() (StepResult, error) {
 	r := StepResult{LossScale: 1}
 	if b.iterations == nil {

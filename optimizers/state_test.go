@@ -248,7 +248,7 @@ func TestOrderOfVariables(t *testing.T) {
 			return struct{}{}
 		}, c.o, owner{v, w}), f32(1))
 		var got []string
-		keras := c.o.(interface{ KerasVariables() []*tensor.Variable }).KerasVariables()
+		keras := c.o.(interface{ kerasVariables() []*tensor.Variable }).kerasVariables()
 		for i, v := range keras {
 			if c.o.Variables()[i] != v {
 				t.Errorf("%T: Variables does not start with those of Keras", c.o)

@@ -18,12 +18,15 @@ import (
 // Stateful is what a Function may change: a model, an optimizer, a metric.
 type Stateful interface{ Variables() []*Variable }
 
-// Runnable is a Stateful that knows when Functions that were recorded with it
-// no longer do what it says, because what they have read has changed. Functions
-// that list it ask before each call, and return the error.
-type Runnable interface {
-	Stateful
-	Runnable() error
+var preconditions []func(Stateful) func() error
+
+// RegisterPrecondition registers of, which returns the precondition of an owner
+// of Functions, nil for an owner without one. A Function looks up the
+// preconditions of its owners when it is made. It calls them before each run, and
+// returns their errors: for owners whose settings are read only while recording
+// and have been changed since. Packages call RegisterPrecondition in init.
+func RegisterPrecondition(of func(Stateful) func() error) {
+	preconditions = append(preconditions, of)
 }
 
 // Func is a compiled Go function; see Function. Its methods may be called
@@ -46,7 +49,7 @@ type Func[In, Out any] struct {
 // types, and once more when variables are made in it.
 func Function[In, Out any](f func(In) Out, changes ...Stateful) *Func[In, Out] {
 	fn := &Func[In, Out]{f: f, in: layoutOf[In](), out: layoutOf[Out](), core: core{owners: changes}}
-	fn.core.meet()
+	fn.core.inspectOwners()
 	return fn
 }
 
@@ -157,7 +160,7 @@ func needs(ctx context.Context, where string) {
 // take notes the tensors of in as those of the call in progress, after asking
 // whether calls may run.
 func (fn *Func[In, Out]) take(in *In) {
-	fn.core.ask()
+	fn.core.checkOwners()
 	fn.core.args = fn.in.tensors(fn.core.args[:0], ptr(in))
 	fn.core.shape = fn.in.shape(fn.core.shape[:0], ptr(in))
 	for _, a := range fn.core.args {
@@ -359,21 +362,21 @@ func describe(args []*Tensor) (all []string) {
 
 // core is the part of a Func that does not depend on its types.
 type core struct {
-	mu         sync.Mutex
-	owners     []Stateful
-	absent     error      // an owner is nil
-	runnable   []Runnable // the owners that are asked before each call
-	options    ir.Options
-	castAlways bool      // see KeepCasts
-	plans      []*plan   // the one that was used last first
-	maxPlans   int       // 0: the default
-	told       bool      // that shapes keep changing
-	args       []*Tensor // of the call in progress
-	shape      []int     // how they lie in its argument; see layout.shape
+	mu            sync.Mutex
+	owners        []Stateful
+	absent        error          // an owner is nil
+	preconditions []func() error // of the owners
+	options       ir.Options
+	castAlways    bool      // see KeepCasts
+	plans         []*plan   // the one that was used last first
+	maxPlans      int       // 0: the default
+	told          bool      // that shapes keep changing
+	args          []*Tensor // of the call in progress
+	shape         []int     // how they lie in its argument; see layout.shape
 }
 
-// meet finds out about the owners what each call needs to know.
-func (c *core) meet() {
+// inspectOwners finds nil owners and preconditions.
+func (c *core) inspectOwners() {
 	for i, o := range c.owners {
 		if v := reflect.ValueOf(o); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 			c.absent = fmt.Errorf("owner %d of its list is nil", i+1)
@@ -382,19 +385,21 @@ func (c *core) meet() {
 			}
 			return
 		}
-		if r, ok := o.(Runnable); ok {
-			c.runnable = append(c.runnable, r)
+		for _, of := range preconditions {
+			if check := of(o); check != nil {
+				c.preconditions = append(c.preconditions, check)
+			}
 		}
 	}
 }
 
-// ask panics when an owner is nil or does not want the function to run.
-func (c *core) ask() {
+// checkOwners panics when an owner is nil or a precondition fails.
+func (c *core) checkOwners() {
 	if c.absent != nil {
 		panic(&Error{Op: "Function", Err: c.absent})
 	}
-	for _, r := range c.runnable {
-		if err := r.Runnable(); err != nil {
+	for _, check := range c.preconditions {
+		if err := check(); err != nil {
 			panic(&Error{Err: err})
 		}
 	}

@@ -503,18 +503,25 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// keeper is a Runnable.
-type keeper struct {
+// preconditioned is an owner with a precondition.
+type preconditioned struct {
 	vars
 	err error
 }
 
-func (k *keeper) Runnable() error { return k.err }
+func init() {
+	tensor.RegisterPrecondition(func(o tensor.Stateful) func() error {
+		if p, ok := o.(*preconditioned); ok {
+			return func() error { return p.err }
+		}
+		return nil
+	})
+}
 
-// TestRunnable: owners that know are asked before every call, also of plans that
-// are there.
-func TestRunnable(t *testing.T) {
-	k := &keeper{vars: vars{scalar("v", 0)}}
+// TestPrecondition: preconditions are checked before every run, also of plans that
+// are compiled already.
+func TestPrecondition(t *testing.T) {
+	k := &preconditioned{vars: vars{scalar("v", 0)}}
 	fn := tensor.Function(func(x T) T {
 		k.vars[0].Assign(k.vars[0].Value().Add(x))
 		return x

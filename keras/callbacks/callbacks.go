@@ -32,7 +32,7 @@ import (
 // Maker is a type of this package, or keras.Callback.
 type Maker interface{ Callback() keras.Callback }
 
-// List makes the callbacks of FitConfig, in this order.
+// List returns the callbacks for FitConfig.Callbacks, in this order.
 func List(cs ...Maker) []keras.Callback {
 	out := make([]keras.Callback, len(cs))
 	for i, c := range cs {

@@ -17,10 +17,10 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 )
 
-// CSVLogger writes the logs of each epoch to a file (Keras: CSVLogger, whose
-// files have the same bytes). The columns are epoch, from 0, and the logs of
-// the first epoch by name; if none of them is of a validation, there is a
-// column val_… for each. What an epoch does not have is NA.
+// CSVLogger writes the logs of each epoch to a file, with the same bytes as
+// Keras's CSVLogger. The columns are epoch, from 0, and the logs of the first
+// epoch by name. If that epoch had no validation, each log also gets a column
+// val_…. A value that an epoch does not have is NA.
 type CSVLogger struct {
 	File      string // required
 	Separator string // one character; default: ","

@@ -15,9 +15,9 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/saving"
 )
 
-// ModelCheckpoint writes the model to a file at the end of epochs, or after so
-// many batches (Keras: ModelCheckpoint). To go on with a training that was
-// killed see FitConfig.Checkpoint.
+// ModelCheckpoint writes the model to a file at the end of epochs, or every
+// SaveFreq batches (Keras: ModelCheckpoint). To resume a training that was
+// killed, use FitConfig.Checkpoint.
 type ModelCheckpoint struct {
 	// File is where to; required. In it, {epoch}, from 1, {batch}, from 1 and
 	// with SaveFreq only, and the names of logs are replaced, with formats as
@@ -30,10 +30,10 @@ type ModelCheckpoint struct {
 	SaveFreq     int // batches between files, counted over epochs; 0: each epoch
 	// InitialValueThreshold is what Monitor must beat at first.
 	InitialValueThreshold *float64
-	// Save writes the model. The default goes by the suffix of File: .keras and
-	// .weights.h5 are Keras's whole models and weights, .safetensors and .npz
-	// weights by their names (see package saving), all else, such as .ckpt, is
-	// for checkpoint.LoadWeights.
+	// Save writes the model. By default the suffix of File decides: .keras is
+	// Keras's whole model, .weights.h5 Keras's weights, .safetensors and .npz
+	// are weights by name (see package saving), and any other, such as .ckpt,
+	// is a file for checkpoint.LoadWeights.
 	Save func(file string, m *keras.Model) error
 
 	m     monitor

@@ -12,10 +12,10 @@ import (
 	"github.com/mezzo-ml/mezzo/optimizers"
 )
 
-// TerminateOnNaN ends training when the loss of the epoch so far is not finite
-// (Keras: TerminateOnNaN). It reads the loss after each batch, so training
-// waits for it. With loss scaling, steps whose gradients are not finite are
-// skipped anyway.
+// TerminateOnNaN ends training when the loss of the epoch is not finite
+// (Keras: TerminateOnNaN). It reads the loss back after each batch, which
+// slows training down. With loss scaling, steps whose gradients are not finite
+// are skipped in any case.
 type TerminateOnNaN struct {
 	RaiseError bool // Fit fails, and no TrainEnd hook runs; otherwise it ends as usual
 }
@@ -40,12 +40,11 @@ func (t *TerminateOnNaN) Callback() keras.Callback {
 	}}
 }
 
-// SwapEMAWeights puts the moving averages of the weights in place of the
-// weights while the model is validated (Keras: SwapEMAWeights). The optimizer
-// needs UseEMA.
+// SwapEMAWeights replaces the weights by their moving averages while the model
+// is validated (Keras: SwapEMAWeights). The optimizer must have UseEMA.
 type SwapEMAWeights struct {
-	// SwapOnEpoch does so for the EpochEnd hooks of the callbacks behind it,
-	// too: so that ModelCheckpoint writes the averages.
+	// SwapOnEpoch also swaps for the EpochEnd hooks of the callbacks after
+	// this one, so that ModelCheckpoint writes the averages.
 	SwapOnEpoch bool
 
 	swapped bool
@@ -99,9 +98,9 @@ func averages(o optimizers.Optimizer) bool {
 	return f.Kind() != reflect.Bool || f.Bool()
 }
 
-// BackupAndRestore goes on with a training that was killed (Keras:
-// BackupAndRestore). It is FitConfig.Checkpoint and SaveEvery in the form of a
-// callback: everything is restored, to the bit.
+// BackupAndRestore resumes a training that was killed, with the same bits as
+// without interruption (Keras: BackupAndRestore). It sets FitConfig.Checkpoint
+// and SaveEvery.
 type BackupAndRestore struct {
 	Dir              string // required; for this training only
 	SaveFreq         int    // steps of an epoch between backups; 0: at the ends of epochs only

@@ -10,8 +10,9 @@ import (
 	"github.com/mezzo-ml/mezzo/optimizers"
 )
 
-// ReduceLROnPlateau lowers the learning rate when a log has stopped improving
-// (Keras: ReduceLROnPlateau). The optimizer must have no Schedule.
+// ReduceLROnPlateau multiplies the learning rate by Factor when a log has
+// stopped improving (Keras: ReduceLROnPlateau). The optimizer must have no
+// Schedule.
 type ReduceLROnPlateau struct {
 	Monitor  string  // log to watch; default: "val_loss"
 	Factor   float64 // of the rate, below 1; default: 0.1

@@ -20,24 +20,25 @@ import (
 //
 //	tensorboard --logdir logs
 //
-// The run "train" has the logs of each epoch, epoch_loss and so on, and the
-// model; "validation" has those of validations, and these again over the
-// optimizer's iterations, evaluation_loss_vs_iterations.
+// The run "train" has the model and the logs of each epoch, such as
+// epoch_loss. The run "validation" has the logs of validations, by epoch and
+// also by the optimizer's iterations, such as evaluation_loss_vs_iterations.
 type TensorBoard struct {
 	LogDir        string // default: "logs"
 	HistogramFreq int    // epochs between histograms of the weights; 0: none
-	// ExponentFreq is the number of epochs between histograms of the binary
-	// exponents of the weights, at the end of the epoch, and of the activations
-	// and gradients of each layer, in a slow step of its own on the first batch
-	// of the epoch: what of them float16 would lose, see keras.Model.Exponents.
-	// 0: none. Not in Keras.
+	// ExponentFreq is the number of epochs between histograms of binary
+	// exponents; 0: none. They are of the weights at the end of the epoch, and
+	// of the activations and gradients of each layer in an extra, slow step on
+	// the epoch's first batch. They show what float16 would lose; see
+	// keras.Model.Exponents. Not in Keras.
 	ExponentFreq int
-	// WithoutGraph leaves out the model; so does a model that has no JSON,
-	// with a line in the output.
+	// WithoutGraph leaves out the model. A model that cannot be written as
+	// JSON is left out too, with a line in the output.
 	WithoutGraph        bool
 	WriteStepsPerSecond bool // writes epoch_steps_per_second
-	// UpdateFreq is the number of batches between logs of the epoch so far,
-	// batch_loss and so on: training waits for them. 0: none.
+	// UpdateFreq is the number of batches between logs of the current epoch,
+	// such as batch_loss; 0: none. Each one reads the totals back from the
+	// device.
 	UpdateFreq int
 
 	train, validation *tensorboard.Writer

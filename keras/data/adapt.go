@@ -7,14 +7,13 @@ import (
 	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
-// Adapt has a layer learn its vocabulary from the texts of an epoch (Keras:
+// Adapt computes the vocabulary of a layer from the texts of an epoch (Keras:
 // layer.adapt(dataset)):
 //
 //	err := data.Adapt(ctx, words, data.Lines("corpus.txt").Progress(bar.Update))
 //
-// Texts are read one after the other: what stays in memory is the vocabulary.
-// When ctx ends, or the dataset fails, the layer is as it was. Layers of numbers
-// learn with keras.Adapt.
+// Only the vocabulary is kept in memory. If ctx ends or the dataset fails, the
+// layer does not change. For layers of numbers use keras.Adapt.
 func Adapt(ctx context.Context, l preprocessing.StringAdapter, texts *Dataset[string]) error {
 	if texts.Len() == Infinite {
 		return fmt.Errorf("Adapt: the dataset has no end; use Take")

@@ -12,10 +12,10 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
-// Batch stacks n samples, tensors without a batch axis, to batches; the last
-// one may be smaller (tf.data: batch). The elements must be keras.Batch: Map
-// others first, or group them with [Chunk]; reading them is an error. The memory
-// of a batch is used again when its reader hands it back; see [keras.Dataset].
+// Batch groups n samples into a batch; the last one may be smaller (tf.data:
+// batch). Elements must be keras.Batch without a batch axis; reading any
+// others returns an error. Map them first, or use Chunk. The memory of a batch
+// is reused after Release; see keras.Dataset.
 func (d *Dataset[T]) Batch(n int) *Dataset[T] {
 	return samples(d, "Batch", func(d *Dataset[keras.Batch]) *Dataset[keras.Batch] { return batched("Batch", d, n, false, nil) })
 }
@@ -37,12 +37,11 @@ func (d *Dataset[T]) BatchDropRemainder(n int) *Dataset[T] {
 	})
 }
 
-// Padding says how PaddedBatch fills up the tensors of samples.
+// Padding has the settings of PaddedBatch.
 type Padding struct {
-	// X and Y give the sizes of the axes of a sample, of which -1 means: as
-	// large as the largest of the batch. nil: that for all axes. Each size of
-	// its own compiles a program of its own. Tuples have these sizes in all
-	// their parts.
+	// X and Y are the sizes of the axes of a sample; -1 stands for the largest
+	// size in the batch, and nil for -1 on all axes. Each combination of sizes
+	// compiles a program. In a tuple all tensors have these sizes.
 	X, Y keras.Shape
 
 	XValue, YValue float64 // what is put behind the elements of a sample; default: 0
@@ -50,8 +49,8 @@ type Padding struct {
 	DropRemainder bool
 }
 
-// PaddedBatch is Batch of samples of different sizes (tf.data: padded_batch):
-// all are filled up at the ends of their axes to the same size.
+// PaddedBatch groups n samples of different sizes into a batch (tf.data:
+// padded_batch): they are padded at the ends of their axes to one size.
 func (d *Dataset[T]) PaddedBatch(n int, p Padding) *Dataset[T] {
 	return samples(d, "PaddedBatch", func(d *Dataset[keras.Batch]) *Dataset[keras.Batch] {
 		return batched("PaddedBatch", d, n, p.DropRemainder, &p)

@@ -9,18 +9,18 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
-// Buckets says how BucketByLength groups samples.
+// Buckets has the settings of BucketByLength.
 type Buckets struct {
-	// Lengths are those that samples are padded to, ascending. A sample goes to
-	// the first that is not less than its own length; none may be longer than
-	// the last. Required.
+	// Lengths are the lengths to which samples are padded, ascending. A sample
+	// belongs to the first that is at least its own length. A sample longer
+	// than the last is an error. Required.
 	Lengths []int
-	// BatchSizes is how many samples of each length make a batch, one number for
-	// all, or one for each of Lengths. Longer samples take more memory. Required.
+	// BatchSizes is the batch size, one for all or one for each of Lengths;
+	// longer samples need more memory. Required.
 	BatchSizes []int
 	// Length is the length of a sample; default: the size of axis 0 of its X.
 	Length func(keras.Batch) int
-	// PadY pads axis 0 of Y too, as a label for each step needs.
+	// PadY also pads axis 0 of Y, for targets with a label for each step.
 	PadY bool
 
 	XValue, YValue float64 // what is put behind the elements of a sample; default: 0
@@ -28,13 +28,14 @@ type Buckets struct {
 	DropRemainder bool // leave out, at the end, what does not fill a batch
 }
 
-// BucketByLength makes batches of samples of about the same length (tf.data:
-// bucket_by_sequence_length with pad_to_bucket_boundary): all samples of a batch
-// are padded to the least of some lengths that holds them. So a model sees a few
-// shapes, of which each compiles a program once, and little padding.
+// BucketByLength groups samples of similar length into batches (tf.data:
+// bucket_by_sequence_length with pad_to_bucket_boundary). All samples of a
+// batch are padded to the smallest of Buckets.Lengths that holds them. So a
+// model gets few different shapes, each of which compiles one program, and
+// little padding.
 //
-// A batch comes when enough samples of its length have been read; those that do
-// not fill one come at the end, the shortest first.
+// A batch is yielded as soon as enough samples of its bucket were read.
+// Incomplete batches come at the end, the shortest first.
 func BucketByLength(d *Dataset[keras.Batch], b Buckets) *Dataset[keras.Batch] {
 	if err := b.check(); err != nil {
 		return from(Unknown, pipeline.Failing[keras.Batch](fmt.Errorf("BucketByLength: %w", err)))

@@ -12,9 +12,9 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
-// Cache keeps the elements in memory once they have been read to the end
-// (tf.data: cache). They are those of epoch 0 in every epoch: Shuffle, and Map
-// with [Random], come after it.
+// Cache keeps the elements in memory once all were read (tf.data: cache).
+// Every epoch then has the elements of epoch 0, so Shuffle, and Map with
+// Random, must come after it.
 func (d *Dataset[T]) Cache() *Dataset[T] {
 	var kept atomic.Pointer[[]T]
 	return from(d.n, func(at pipeline.Start, _ pipeline.Hold) iter.Seq2[T, error] {
@@ -52,23 +52,23 @@ func (d *Dataset[T]) Cache() *Dataset[T] {
 	}).of(d.form)
 }
 
-// Codec writes elements into files and reads them back: [Bytes] and [Samples]
-// are two. Decode must take any data without harm.
+// Codec writes elements to files and reads them back, such as Bytes and
+// Samples. Decode must return an error for any data that Encode did not write.
 type Codec[T any] struct {
 	Encode func(x T) ([]byte, error)
 	Decode func(b []byte) (T, error)
 }
 
-// Bytes is the Codec of what is bytes already.
+// Bytes returns the Codec of byte slices.
 func Bytes() Codec[[]byte] {
 	same := func(b []byte) ([]byte, error) { return b, nil }
 	return Codec[[]byte]{same, same}
 }
 
-// CacheFile is Cache in a file (tf.data: cache with a filename): a TFRecord
-// file of what codec makes of the elements, which appears when they have been
-// read to the end, and is read from then on, also by the next program. Remove
-// it when the data changes.
+// CacheFile stores the elements in a TFRecord file, encoded by codec (tf.data:
+// cache with a filename). The file gets its name when all elements have been
+// read. From then on they are read from it, also by later programs. Remove it
+// when the data changes.
 func (d *Dataset[T]) CacheFile(path string, codec Codec[T]) *Dataset[T] {
 	return from(d.n, func(at pipeline.Start, _ pipeline.Hold) iter.Seq2[T, error] {
 		return func(yield func(T, error) bool) {

@@ -12,7 +12,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 )
 
-// Samples is the Codec of tensors: samples and batches.
+// Samples returns the Codec of samples and batches of tensors.
 func Samples() Codec[keras.Batch] { return Codec[keras.Batch]{encodeBatch, decodeBatch} }
 
 // A batch is, for X, Y and Weight, the number of tensors (0: nil, 255: one that

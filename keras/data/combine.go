@@ -10,7 +10,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
-// Pair is an element of two datasets.
+// Pair is an element of Zip or Enumerate.
 type Pair[A, B any] struct {
 	First  A
 	Second B
@@ -46,9 +46,9 @@ func Zip[A, B any](a *Dataset[A], b *Dataset[B]) *Dataset[Pair[A, B]] {
 // Enumerate yields the elements with their numbers, from 0.
 func Enumerate[T any](d *Dataset[T]) *Dataset[Pair[int, T]] { return Zip(Range(0, math.MaxInt), d) }
 
-// Random yields random numbers without an end, others in each epoch (tf.data:
-// random with rerandomize_each_iteration). Zipped with samples they give Map
-// what it needs to augment them the same way on every run:
+// Random yields random numbers without end, others in each epoch (tf.data:
+// random with rerandomize_each_iteration). Zip them with samples so that Map
+// can augment the samples in the same way on every run:
 //
 //	data.ParallelMap(data.Zip(samples, data.Random(seed)), 0, func(ctx context.Context, p data.Pair[Sample, uint64]) (keras.Batch, error) {
 //		rng := rand.New(rand.NewPCG(p.Second, 0))
@@ -71,9 +71,9 @@ func Random(seed uint64) *Dataset[uint64] {
 // randomStream keeps these numbers apart from those of layers and shuffles.
 const randomStream = 0x646174612e726e64
 
-// Chunk yields slices of n elements (tf.data: batch, of elements that are not
-// tensors); the last one may be shorter, and is left out with drop. What makes
-// a batch of a slice at once is faster than [Dataset.Batch]:
+// Chunk yields slices of n elements (tf.data: batch of elements that are not
+// tensors). The last slice may be shorter; with drop it is left out. To make a
+// batch from a slice at once is faster than Dataset.Batch:
 //
 //	data.ParallelMap(data.Chunk(rows, 128, false), 0, toBatch)
 func Chunk[T any](d *Dataset[T], n int, drop bool) *Dataset[[]T] {
@@ -96,17 +96,17 @@ func groups(size, n int, drop bool) int {
 	return (size + n - 1) / n
 }
 
-// FlatMap yields the elements of the datasets that f makes of those of d, one
-// after the other (tf.data: flat_map).
+// FlatMap calls f for each element of d and yields the elements of the
+// datasets that f returns, one dataset after the other (tf.data: flat_map).
 func FlatMap[T, U any](d *Dataset[T], f func(context.Context, T) (*Dataset[U], error)) *Dataset[U] {
 	return Interleave(d, 1, 1, f)
 }
 
-// Interleave yields elements of the datasets that f makes of those of d: cycle
-// of these are open at a time, and give block elements each in turn (tf.data:
-// interleave; its defaults are as many as there are processors, and 1). The
-// order depends on cycle and block alone. To read in parallel let f end with
-// Prefetch.
+// Interleave yields elements of the datasets that f returns for the elements of
+// d. cycle datasets are open at a time, and each yields block elements in turn
+// (tf.data: interleave with these arguments). Both must be positive. The order
+// depends on cycle and block alone. To read in parallel, let f return a dataset
+// that ends with Prefetch.
 func Interleave[T, U any](d *Dataset[T], cycle, block int, f func(context.Context, T) (*Dataset[U], error)) *Dataset[U] {
 	n := Unknown
 	if d.n == 0 {

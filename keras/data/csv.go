@@ -16,7 +16,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 )
 
-// CSVOptions is how CSV reads.
+// CSVOptions has the settings of CSV.
 type CSVOptions struct {
 	Comma       rune        // between fields; default: ','
 	NoHeader    bool        // the first line is a record, not the names of columns

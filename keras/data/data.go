@@ -18,13 +18,13 @@
 //     is opened in its middle, which is how a resumed Fit goes on to the bit.
 //     Functions given to Map and others must be functions of their arguments.
 //   - A reader may leave its loop at any time; all goroutines have ended when
-//     the loop has. A context that ends is an error of the sequence, its last
-//     element, in which errors.Is finds ctx.Err() and its cause. A [FromGenerator]
-//     that blocks then is not waited for.
-//   - What keeps an element keeps its numbers, unless it hands the memory of a
-//     batch back: see [keras.Dataset].
-//   - Files are not trusted: what they say of their size is checked before
-//     memory is taken. Errors name the file and the record.
+//     the loop has. When the context ends, the last element of the sequence is
+//     an error in which errors.Is finds ctx.Err() and its cause. A
+//     [FromGenerator] that blocks at that moment is not waited for.
+//   - An element stays valid, except a batch whose memory was returned to its
+//     dataset: see [keras.Dataset].
+//   - Files are not trusted: sizes in them are checked before memory is
+//     allocated. Errors name the file and the record.
 package data
 
 import (
@@ -39,8 +39,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
-// Lengths of datasets whose elements cannot be counted beforehand, or have no
-// end.
+// Values of Len for a dataset of unknown length, and for one without end.
 const (
 	Unknown  = pipeline.Unknown
 	Infinite = keras.Infinite
@@ -96,13 +95,14 @@ func FromSlice[T any](s []T) *Dataset[T] {
 	})
 }
 
-// FromGenerator returns the dataset of what open yields, opened anew for each
-// epoch (tf.data: from_generator). It must be a function of the number of the
-// epoch, and must not change what it has yielded.
+// FromGenerator returns a dataset of the elements that a Go iterator yields
+// (tf.data: from_generator). open is called for each epoch. The elements must
+// depend on the number of the epoch alone, and the iterator must not change an
+// element after yielding it.
 //
-// open gets the context of the reading, and should return when it ends. A reader
-// whose context ends does not wait for a generator that blocks: its goroutine
-// ends when it returns or yields.
+// open gets the context of the reader and should return when it ends. The
+// reader does not wait for an iterator that blocks; its goroutine ends when it
+// yields or returns.
 func FromGenerator[T any](open func(ctx context.Context, epoch int) iter.Seq2[T, error]) *Dataset[T] {
 	return from(Unknown, pipeline.Interruptible(open))
 }
@@ -112,8 +112,8 @@ func generated[T any](open func(ctx context.Context, epoch int) iter.Seq2[T, err
 	return from(Unknown, pipeline.Generated(open))
 }
 
-// FromDataset returns a dataset of package keras, as it is yielded: rows of
-// tensors one by one if it is not batched, batches if it is.
+// FromDataset returns a dataset of package keras with the operations of this
+// package. Its elements are batches if d is batched, else samples.
 func FromDataset(d keras.SeekableDataset) *Dataset[keras.Batch] {
 	if own, ok := d.(*Dataset[keras.Batch]); ok {
 		return own
@@ -137,8 +137,8 @@ func Range(start, stop int) *Dataset[int] {
 	})
 }
 
-// Len is the number of elements of an epoch (tf.data: cardinality), [Unknown]
-// or [Infinite].
+// Len returns the number of elements of an epoch (tf.data: cardinality),
+// Unknown or Infinite.
 func (d *Dataset[T]) Len() int { return d.n }
 
 // All yields the elements of the next epoch: the first call those of epoch 0.
@@ -148,8 +148,9 @@ func (d *Dataset[T]) All(ctx context.Context) iter.Seq2[T, error] {
 	}
 }
 
-// Epoch yields the elements of an epoch, from 0, without the first skip, which
-// must exist. When ctx ends, its error is the last element.
+// Epoch yields the elements of an epoch, counted from 0, without the first
+// skip ones. The epoch must have so many. If ctx ends, the last element is its
+// error.
 func (d *Dataset[T]) Epoch(ctx context.Context, epoch, skip int) iter.Seq2[T, error] {
 	at := pipeline.Start{Context: ctx, Epoch: epoch, Skip: skip}
 	if d, ok := any(d).(*Dataset[keras.Batch]); ok {
@@ -206,11 +207,11 @@ func (d *Dataset[T]) held() pipeline.Opener[T] {
 	return func(at pipeline.Start, _ pipeline.Hold) iter.Seq2[T, error] { return d.open(at, pipeline.Forever) }
 }
 
-// Shuffle mixes the elements: each comes at random from a window of buffer
-// elements, so that a buffer of at least Len makes every order equally likely.
-// The order differs from epoch to epoch and depends on seed (default: 0) alone.
-// A training that is resumed reads the elements that it has seen once more, to
-// fill the window; shuffle names of files rather than what is in them.
+// Shuffle yields the elements in random order: each is drawn from a buffer of
+// the next buffer elements. With a buffer of at least Len every order is
+// equally likely. The order differs from epoch to epoch and depends on seed
+// (default: 0) alone. A resumed training reads earlier elements again to fill
+// the buffer, so shuffle file names rather than their contents.
 func (d *Dataset[T]) Shuffle(buffer int, seed ...uint64) *Dataset[T] {
 	var s uint64
 	if len(seed) > 0 {
@@ -219,7 +220,7 @@ func (d *Dataset[T]) Shuffle(buffer int, seed ...uint64) *Dataset[T] {
 	return from(d.n, pipeline.Shuffle(d.open, buffer, s)).of(d.form)
 }
 
-// Take keeps the first n elements of each epoch.
+// Take yields only the first n elements of each epoch.
 func (d *Dataset[T]) Take(n int) *Dataset[T] { return d.part(0, max(n, 0)) }
 
 // Skip leaves out the first n elements of each epoch.
@@ -238,8 +239,8 @@ func (d *Dataset[T]) part(lo, hi int) *Dataset[T] {
 	return from(n, pipeline.Part(d.open, d.n, lo, hi)).of(d.form)
 }
 
-// Shard keeps each num-th element, from number index on (tf.data: shard): the
-// part of one of num programs that train together.
+// Shard yields the elements index, index+num, index+2·num … (tf.data: shard):
+// the part of one of num programs.
 func (d *Dataset[T]) Shard(num, index int) *Dataset[T] {
 	if num < 1 || index < 0 || index >= num {
 		return from(Unknown, pipeline.Failing[T](fmt.Errorf("Shard: part %d of %d, want a number from 0 to below that of the parts", index, num)))
@@ -266,9 +267,9 @@ func (d *Dataset[T]) Shard(num, index int) *Dataset[T] {
 	}).of(d.form)
 }
 
-// Repeat yields n epochs as one; without n, or with a negative one, there is
-// no end. Each is another epoch, for which Shuffle finds another order: Epoch e
-// is made of the epochs e·n … e·n+n-1, or begins with epoch e.
+// Repeat yields n epochs as one; without n, or with a negative n, it has no
+// end. Each of them has another order after Shuffle: epoch e consists of the
+// epochs e·n … e·n+n-1, or without end starts with epoch e.
 func (d *Dataset[T]) Repeat(n ...int) *Dataset[T] {
 	times := Infinite
 	if len(n) > 0 && n[0] >= 0 {
@@ -389,14 +390,13 @@ func (d *Dataset[T]) Filter(keep func(T) bool) *Dataset[T] {
 	}).of(d.form)
 }
 
-// Prefetch prepares up to n elements ahead in a goroutine of its own.
+// Prefetch prepares up to n elements in advance, in its own goroutine.
 func (d *Dataset[T]) Prefetch(n int) *Dataset[T] {
 	return from(d.n, pipeline.Ahead(d.open, n)).of(d.form)
 }
 
-// Progress calls report after each element that is read, with how many were
-// read of the epoch and Len, and so shows how far long work is. See
-// [keras.Progbar].
+// Progress calls report after each element that is read, with the number of
+// elements read in this epoch and Len; see keras.Progbar.
 func (d *Dataset[T]) Progress(report func(done, total int)) *Dataset[T] {
 	return from(d.n, func(at pipeline.Start, hold pipeline.Hold) iter.Seq2[T, error] {
 		return func(yield func(T, error) bool) {

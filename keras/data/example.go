@@ -12,15 +12,15 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 )
 
-// Feature is a list of one of three kinds: what is not nil, or none
-// (tf.train.Feature).
+// Feature is a list of byte strings, floats or integers (tf.train.Feature). At
+// most one field is not nil.
 type Feature struct {
 	Bytes  [][]byte
 	Floats []float32
 	Ints   []int64
 }
 
-// Example is features by name (tf.train.Example), as TFRecord files hold them.
+// Example is a record of named features in a TFRecord file (tf.train.Example).
 type Example map[string]Feature
 
 // The fields of the messages (tensorflow/core/example/example.proto and
@@ -36,9 +36,9 @@ const (
 	listValue       = 1
 )
 
-// ParseExample reads an Example (tf.io.parse_single_example without a
-// specification: what the features must be is up to the caller; see
-// [Numbers] and [Example.Blob]). The bytes of features are parts of b.
+// ParseExample decodes an Example (tf.io.parse_single_example without a
+// specification; Numbers and Example.Blob check features). The bytes of
+// features are slices of b.
 func ParseExample(b []byte) (Example, error) {
 	e := Example{}
 	err := fields(b, func(n protowire.Number, t protowire.Type, v []byte, _ uint64) error {
@@ -160,8 +160,8 @@ func fields(b []byte, f func(n protowire.Number, t protowire.Type, v []byte, x u
 	return nil
 }
 
-// Marshal writes an Example as TensorFlow reads it: the same bytes for the same
-// features, in the order of their names.
+// Marshal encodes an Example for TensorFlow, features in the order of their
+// names.
 func (e Example) Marshal() []byte {
 	var features []byte
 	for _, name := range slices.Sorted(maps.Keys(e)) {
@@ -202,11 +202,11 @@ func field(b []byte, n protowire.Number, v []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), v)
 }
 
-// Number is an element of a feature of numbers.
+// Number is the type of a feature's numbers.
 type Number interface{ float32 | int64 }
 
-// Numbers returns the feature of a name, which must hold want numbers of that
-// kind, or any number of them if want is negative (tf.io.FixedLenFeature and
+// Numbers returns the values of a feature, which must have want numbers of
+// type T, or any number of them if want is negative (tf.io.FixedLenFeature,
 // VarLenFeature).
 func Numbers[T Number](e Example, name string, want int) ([]T, error) {
 	f, ok := e[name]
@@ -231,7 +231,7 @@ func Numbers[T Number](e Example, name string, want int) ([]T, error) {
 	return all, nil
 }
 
-// Blob returns the feature of a name, which must hold one string of bytes.
+// Blob returns the feature of that name, which must be one byte string.
 func (e Example) Blob(name string) ([]byte, error) {
 	f, ok := e[name]
 	switch {

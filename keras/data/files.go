@@ -15,14 +15,14 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 )
 
-// Labeled is a value with the number of its class.
+// Labeled is a value with its class index.
 type Labeled[T any] struct {
 	Value T
 	Label int
 }
 
-// DirectoryOptions is how files are found and taken in a directory with a
-// subdirectory for each class, with the names and defaults of Keras's
+// DirectoryOptions says which files are read from a directory with one
+// subdirectory for each class. It has the names and defaults of Keras's
 // text_dataset_from_directory and image_dataset_from_directory.
 type DirectoryOptions struct {
 	// ClassNames are the subdirectories to read, which are the names of the

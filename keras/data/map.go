@@ -13,19 +13,18 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// Map puts every element through f (tf.data: map), which must be a function of
-// its argument: see [Random] for how to augment, and
-// [Augment] for layers that do so. f may keep its argument and return it or a
-// part of it, but must not change the memory of what it has returned. An error
-// names the number of the element.
+// Map applies f to every element (tf.data: map). f must be a function of its
+// argument: for augmentation use Random, or Augment with layers. f may keep
+// its argument and may return it or a part of it, but must not change the
+// memory of a result. An error contains the number of the element.
 func Map[T, U any](d *Dataset[T], f func(context.Context, T) (U, error)) *Dataset[U] {
 	return from(d.n, pipeline.Map(d.open, f)).of(d.form)
 }
 
 // ParallelMap is Map in several goroutines (tf.data: map with
-// num_parallel_calls): workers of them, or one for each processor if workers is
-// 0. Elements come in the order of those of d. d is read in a goroutine too, at
-// most about 32 elements for each worker ahead of the reader.
+// num_parallel_calls): workers goroutines, or one for each processor if
+// workers is 0. Results are in the order of d. Another goroutine reads d, at
+// most about 32 elements for each worker in advance.
 func ParallelMap[T, U any](d *Dataset[T], workers int, f func(context.Context, T) (U, error)) *Dataset[U] {
 	return from(d.n, func(at pipeline.Start, _ pipeline.Hold) iter.Seq2[U, error] {
 		return func(yield func(U, error) bool) {
@@ -39,10 +38,9 @@ func ParallelMap[T, U any](d *Dataset[T], workers int, f func(context.Context, T
 	}).of(d.form)
 }
 
-// Augment puts the images of batches through layers as in training, and labels
-// through those that mix them: [keras.Pipeline.Augment] for any dataset. Random
-// numbers are functions of the layers' seeds, the epoch and the number of the
-// batch.
+// Augment applies layers to the X of batches as in training, and to Y those
+// that mix labels; see keras.Pipeline.Augment. Random numbers are functions of
+// the layers' seeds, the epoch and the number of the batch.
 func Augment(d *Dataset[keras.Batch], ls ...layers.Layer) *Dataset[keras.Batch] {
 	return from(d.n, pipeline.MapAt("Augment", d.open, keras.NewAugmenter(d.n, ls...).Batch)).of(pipeline.Batches)
 }

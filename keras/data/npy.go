@@ -20,9 +20,8 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 )
 
-// LoadNPY reads an array that NumPy has saved (numpy.load of a .npy file). Of
-// element types that Mezzo does not have, int8, int16 and uint16 become int32,
-// and uint32 becomes int64.
+// LoadNPY reads a .npy file (numpy.load). Element types that Mezzo does not
+// have are converted: int8, int16 and uint16 to int32, uint32 to int64.
 func LoadNPY(path string) (*keras.Tensor, error) {
 	f, size, err := safeio.Open(path)
 	if err != nil {
@@ -39,10 +38,10 @@ func LoadNPY(path string) (*keras.Tensor, error) {
 // maxNPZ is how many bytes LoadNPZ makes of compressed arrays.
 const maxNPZ = 1 << 30
 
-// LoadNPZ reads the arrays of an archive that NumPy's savez or savez_compressed
-// has written, by their names; see LoadNPY. All arrays together must have at
-// most maxBytes bytes (default: 1 GiB, or the size of the file if that is
-// more): a small file can be packed so that it would fill any memory.
+// LoadNPZ reads the arrays of a file of NumPy's savez or savez_compressed, by
+// name; see LoadNPY. All arrays together may have at most maxBytes bytes, by
+// default 1 GiB or the size of the file if that is larger. The limit protects
+// against small files that decompress to a very large size.
 func LoadNPZ(path string, maxBytes ...keras.Bytes) (map[string]*keras.Tensor, error) {
 	f, size, err := safeio.Open(path)
 	if err != nil {

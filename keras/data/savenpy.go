@@ -10,9 +10,9 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/internal/npy"
 )
 
-// SaveNPY writes an array as NumPy does (numpy.save). bfloat16, which NumPy does
-// not have, is what ml_dtypes makes of it: `.view(ml_dtypes.bfloat16)`. The file
-// appears when it is complete.
+// SaveNPY writes an array as NumPy does (numpy.save). NumPy has no bfloat16:
+// such an array is written as ml_dtypes writes it, and read with
+// `.view(ml_dtypes.bfloat16)`. The file gets its name when it is complete.
 func SaveNPY(path string, t *keras.Tensor) error {
 	return saveArrays(path, func(f atomicfile.File) error {
 		b, err := bytesOf(t)
@@ -27,8 +27,8 @@ func SaveNPY(path string, t *keras.Tensor) error {
 	})
 }
 
-// SaveNPZ writes arrays by their names, in the order of these, as NumPy does
-// (numpy.savez); see SaveNPY.
+// SaveNPZ writes arrays by name, sorted, as NumPy does (numpy.savez); see
+// SaveNPY.
 func SaveNPZ(path string, arrays map[string]*keras.Tensor) error {
 	return saveArrays(path, func(f atomicfile.File) error {
 		z := npy.NewArchive(f)

@@ -15,17 +15,17 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/internal/tfrecord"
 )
 
-// TFRecordOptions is how TFRecordFiles reads.
+// TFRecordOptions has the settings of TFRecordFiles.
 type TFRecordOptions struct {
 	Compression string      // "", "GZIP" or "ZLIB"
 	MaxRecord   keras.Bytes // bytes of a record; default: 1 GiB, or 64 MiB in compressed files
 }
 
-// TFRecord returns the records of TFRecord files, one file after the other
-// (tf.data.TFRecordDataset). Their checksums are compared. See [ParseExample].
+// TFRecord returns the records of TFRecord files, one file after the other,
+// and checks their checksums (tf.data.TFRecordDataset). See ParseExample.
 func TFRecord(paths ...string) *Dataset[[]byte] { return TFRecordFiles(paths, TFRecordOptions{}) }
 
-// TFRecordFiles is TFRecord of files that are compressed, or hold larger
+// TFRecordFiles is TFRecord with options, for compressed files and larger
 // records.
 func TFRecordFiles(paths []string, o TFRecordOptions) *Dataset[[]byte] {
 	if o.MaxRecord == 0 {

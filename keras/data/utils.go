@@ -10,10 +10,10 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 )
 
-// ToCategorical returns labels, integers from 0, as vectors with a 1 in the
-// place of the label and 0 elsewhere (keras.utils.to_categorical): float32 of
-// the labels' shape, without a last axis of 1, and classes. If that is 0, there
-// are as many as the largest label needs.
+// ToCategorical returns one-hot vectors for integer labels from 0
+// (keras.utils.to_categorical): float32 of the labels' shape, without a last
+// axis of 1, with an axis of size classes added. With classes 0 the size is
+// the largest label + 1.
 func ToCategorical(labels *keras.Tensor, classes int) (t *keras.Tensor, err error) {
 	defer tensor.Catch(&err)
 	y, err := labels.Int64s()
@@ -56,8 +56,8 @@ type PadSequencesOptions[T tensor.Element] struct {
 	Value      T
 }
 
-// PadSequences brings sequences to one length (keras.utils.pad_sequences):
-// [len(sequences) MaxLen].
+// PadSequences returns sequences padded or cut to one length, as a tensor
+// [len(sequences) MaxLen] (keras.utils.pad_sequences).
 func PadSequences[T tensor.Element](sequences [][]T, o PadSequencesOptions[T]) (*keras.Tensor, error) {
 	for _, f := range []struct {
 		name  string
@@ -214,10 +214,10 @@ func (c *cutter) steps(start, n, rate int) *keras.Tensor {
 	return tensor.FromBytes(op.Type{DType: c.step.DType, Shape: append(op.Shape{n}, c.step.Shape...)}, out)
 }
 
-// SplitDataset splits a dataset in two (keras.utils.split_dataset): left takes
-// the first elements, right the last ones. Sizes between 0 and 1 are shares,
-// others numbers of elements; 0 means what the other one leaves. To split at
-// random, shuffle before and [Dataset.Cache]: an order that changes with the
+// SplitDataset splits a dataset (keras.utils.split_dataset): left has the
+// first elements, right the last ones. A size between 0 and 1 is a share,
+// another a number of elements, and 0 is what the other part leaves. To split
+// at random, use Shuffle and then Cache first: an order that changes with the
 // epoch would mix the parts.
 func SplitDataset[T any](d *Dataset[T], leftSize, rightSize float64) (left, right *Dataset[T], err error) {
 	n := d.Len()
@@ -254,14 +254,14 @@ func SplitDataset[T any](d *Dataset[T], leftSize, rightSize float64) (left, righ
 	return d.Take(a), d.Skip(n - b), nil
 }
 
-// Integer is a label.
+// Integer is the type of labels.
 type Integer interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32
 }
 
-// ClassWeights returns the weights with which all classes count the same, for
-// FitConfig.ClassWeight: of a class, the number of labels by that of the
-// classes times that of its own labels (scikit-learn's "balanced").
+// ClassWeights returns class weights for FitConfig.ClassWeight that balance
+// the classes: weight(c) = labels / (classes · count(c)), scikit-learn's
+// "balanced".
 func ClassWeights[T Integer](labels []T) map[int]float64 {
 	counts := map[int]float64{}
 	for _, l := range labels {

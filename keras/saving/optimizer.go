@@ -9,6 +9,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/internal/kerasstate"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/hdf5"
 	"github.com/mezzo-ml/mezzo/layers"
@@ -42,7 +43,7 @@ func putOptimizer(root *hdf5.Group, o optimizers.Optimizer, m *keras.Model, all 
 	if err != nil {
 		return err
 	}
-	state, err := optimizers.ToKeras(o)
+	state, err := kerasstate.Export(o)
 	if err != nil {
 		return err
 	}
@@ -58,10 +59,11 @@ func putOptimizer(root *hdf5.Group, o optimizers.Optimizer, m *keras.Model, all 
 	put(root, innerGroup, name, values)
 	scalar := func(d dtype.DType, b []byte) value { return value{op.Type{DType: d}, b} }
 	own := []value{scalar(dtype.Int64, make([]byte, 8)), scalar(dtype.Float32, make([]byte, 4))}
-	for _, v := range scaled.KerasVariables()[:ownOfScaling-len(own)] {
+	ofScaling, _ := kerasstate.Variables(scaled)
+	for _, v := range ofScaling[:ownOfScaling-len(own)] {
 		own = append(own, value{v.Type(), state[v]})
 	}
-	name, _, _ = strings.Cut(scaled.KerasVariables()[0].Name(), "/")
+	name, _, _ = strings.Cut(ofScaling[0].Name(), "/")
 	put(root, optimizerGroup, name, append(own, values...))
 	return nil
 }
@@ -89,7 +91,8 @@ func readOptimizer(root *hdf5.Group, o optimizers.Optimizer, m *keras.Model, all
 		_, scaled := inner(o)
 		if own := arrays[ownOfScaling-2 : ownOfScaling]; scaled != nil {
 			arrays = slices.Concat(own, arrays[ownOfScaling:])
-			vs = slices.Concat(scaled.KerasVariables()[:len(own)], vs)
+			ofScaling, _ := kerasstate.Variables(scaled)
+			vs = slices.Concat(ofScaling[:len(own)], vs)
 		} else {
 			arrays = arrays[ownOfScaling:]
 		}
@@ -107,7 +110,7 @@ func readOptimizer(root *hdf5.Group, o optimizers.Optimizer, m *keras.Model, all
 			return nil, err
 		}
 	}
-	return state, optimizers.FromKeras(o, state)
+	return state, kerasstate.Import(o, state)
 }
 
 // optimizerVariables lists the state of an optimizer, without that of loss
@@ -117,11 +120,10 @@ func optimizerVariables(o optimizers.Optimizer, m *keras.Model, all []place) (na
 		return "", nil, errors.New("optimizer LossScaleOptimizer: Inner: got nil, want an optimizer")
 	}
 	o.Variables() // makes those that are there before the first step
-	k, ok := o.(interface{ KerasVariables() []*tensor.Variable })
+	vs, ok := kerasstate.Variables(o)
 	if !ok {
 		return "", nil, fmt.Errorf("optimizer %T: Keras has no such optimizer; keep its state with package checkpoint", o)
 	}
-	vs = k.KerasVariables()
 	if len(vs) > 0 {
 		name, _, _ = strings.Cut(vs[0].Name(), "/")
 	}

@@ -39,14 +39,18 @@ type config struct {
 	maxConfig int64
 }
 
-// WithOptimizer saves or loads the state of an optimizer too, in
-// SaveWeights, LoadWeights and Save: that of a LossScaleOptimizer as Keras's
-// class of this name has it, the scale and what counts good steps next to the
-// state of Inner. Given Inner itself it is saved without these. Loading takes
-// files with and without loss scaling for optimizers with and without: a
-// file's scale is brought within MinScale and MaxScale, and a Fixed one, or one
-// that the file does not have, stays as it is. See [optimizers.ToKeras] for
-// what else is counted as Keras does.
+// WithOptimizer makes SaveWeights, LoadWeights and Save include the state of the
+// optimizer o.
+//
+// A LossScaleOptimizer is saved as Keras's class of this name: the scale, the
+// counter of good steps and the state of Inner. To save without the first two,
+// pass Inner. A file with loss scaling loads into an optimizer without it, and
+// the other way round. A scale from a file is limited to MinScale … MaxScale; a
+// Fixed scale, and one that the file does not have, stays as it is.
+//
+// With GradientAccumulationSteps the iteration in a file counts calls of
+// ApplyGradients and not applied steps, as in Keras. A window of calls with a
+// gradient that is not finite is saved as a window without calls.
 func WithOptimizer(o optimizers.Optimizer) Option { return func(c *config) { c.optimizer = o } }
 
 // WithPolicy makes Load give a model another policy than it was saved with: it

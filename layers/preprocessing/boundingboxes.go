@@ -36,7 +36,7 @@ func (m *MaxNumBoundingBoxes) Build(in ...layers.Shape) error {
 	return m.CheckInput(in...)
 }
 
-// CheckInput wants boxes and labels.
+// CheckInput requires boxes and labels.
 func (m *MaxNumBoundingBoxes) CheckInput(in ...layers.Shape) error {
 	if len(in) != 2 {
 		return fmt.Errorf("got %d inputs, want a tuple of boxes and labels", len(in))

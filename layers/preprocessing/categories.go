@@ -99,7 +99,7 @@ func (c *CategoryEncoding) Build(in ...layers.Shape) error {
 	return c.CheckInput(in...)
 }
 
-// CheckInput wants one input, or two in mode count.
+// CheckInput requires one input, or two in mode count.
 func (c *CategoryEncoding) CheckInput(in ...layers.Shape) error {
 	mode := layers.Defaults(*c).OutputMode
 	if len(in) == 2 {
@@ -161,7 +161,7 @@ func (l *Discretization) Build(in ...layers.Shape) error {
 	return l.CheckInput(in...)
 }
 
-// CheckInput wants one input.
+// CheckInput requires one input.
 func (l *Discretization) CheckInput(in ...layers.Shape) error {
 	if _, err := support.Single(in, 0); err != nil {
 		return err

@@ -61,7 +61,7 @@ func (e *Equalization) check(in []layers.Shape) error {
 	return e.CheckInput(in...)
 }
 
-// CheckInput wants four axes, and pixels.
+// CheckInput requires rank 4 and at least one pixel.
 func (e *Equalization) CheckInput(in ...layers.Shape) error {
 	return e.image.fits(layers.Defaults(*e).DataFormat, in)
 }
@@ -144,7 +144,7 @@ func (l *ContrastLimitedAdaptiveHistogramEqualization) Build(in ...layers.Shape)
 	return l.CheckInput(in...)
 }
 
-// CheckInput wants four axes, and pixels.
+// CheckInput requires rank 4 and at least one pixel.
 func (l *ContrastLimitedAdaptiveHistogramEqualization) CheckInput(in ...layers.Shape) error {
 	return l.image.fits(layers.Defaults(*l).DataFormat, in)
 }

@@ -84,8 +84,8 @@ func (n *Normalization) given() error {
 	return nil
 }
 
-// CheckInput wants the number of axes it was built for, and the sizes of those
-// of Axis.
+// CheckInput requires the number of axes it was built for, and the sizes of
+// those of Axis.
 func (n *Normalization) CheckInput(in ...layers.Shape) error {
 	return support.CheckAxes(in, n.InputShapes()[0], n.axes, n.sizes)
 }

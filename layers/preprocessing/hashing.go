@@ -49,7 +49,7 @@ func (h *Hashing) Build(in ...layers.Shape) error {
 	return h.CheckInput(in...)
 }
 
-// CheckInput wants one input.
+// CheckInput requires one input.
 func (h *Hashing) CheckInput(in ...layers.Shape) error {
 	return checkBins(layers.Defaults(*h).OutputMode, in)
 }
@@ -134,7 +134,7 @@ func (h *HashedCrossing) Build(in ...layers.Shape) error {
 	return h.CheckInput(in...)
 }
 
-// CheckInput wants one input, of bins.
+// CheckInput requires one input, of bins.
 func (h *HashedCrossing) CheckInput(in ...layers.Shape) error {
 	if mode := layers.Defaults(*h).OutputMode; mode != "int" && mode != "one_hot" {
 		return fmt.Errorf("OutputMode is %q, want int or one_hot", mode)

@@ -109,7 +109,7 @@ func (l *IntegerLookup) Build(in ...layers.Shape) error {
 // so that a step fails where NumOOVIndices is 0.
 const unknown = -2
 
-// CheckInput wants one input.
+// CheckInput requires one input.
 func (l *IntegerLookup) CheckInput(in ...layers.Shape) error {
 	return checkIndices(l.encoding.mode, in)
 }

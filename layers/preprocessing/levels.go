@@ -37,7 +37,7 @@ func (a *AutoContrast) check(in []layers.Shape) error {
 	return a.CheckInput(in...)
 }
 
-// CheckInput wants four axes, and pixels.
+// CheckInput requires rank 4 and at least one pixel.
 func (a *AutoContrast) CheckInput(in ...layers.Shape) error {
 	return a.image.fits(layers.Defaults(*a).DataFormat, in)
 }
@@ -100,7 +100,7 @@ func (s *Solarization) check(in []layers.Shape) (err error) {
 	return s.CheckInput(in...)
 }
 
-// CheckInput wants four axes.
+// CheckInput requires rank 4.
 func (s *Solarization) CheckInput(in ...layers.Shape) error {
 	_, err := s.image.field.Of(layers.Defaults(*s).DataFormat, in, 2)
 	return err
@@ -158,7 +158,7 @@ func (r *RandomPosterization) check(in []layers.Shape) error {
 	return r.CheckInput(in...)
 }
 
-// CheckInput wants four axes.
+// CheckInput requires rank 4.
 func (r *RandomPosterization) CheckInput(in ...layers.Shape) error {
 	_, err := r.image.field.Of(layers.Defaults(*r).DataFormat, in, 2)
 	return err

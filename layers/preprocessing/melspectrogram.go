@@ -138,7 +138,7 @@ func melBands(n, bins int, rate, low, high float64) []float64 {
 	return out
 }
 
-// CheckInput wants signals of known length that can be mirrored.
+// CheckInput requires signals of known length that can be mirrored.
 func (m *MelSpectrogram) CheckInput(in ...layers.Shape) error {
 	s, err := support.Single(in, 2)
 	if err != nil {

@@ -143,7 +143,7 @@ func (r *RandAugment) Build(in ...layers.Shape) error {
 	return r.selection.seeded(&r.Base, r.Seed, r.selection.of(names, c.Factor, c.ValueRange, c.Interpolation, c.DataFormat, in))
 }
 
-// CheckInput wants four axes, pixels, and one or three channels.
+// CheckInput requires rank 4, at least one pixel, and one or three channels.
 func (r *RandAugment) CheckInput(in ...layers.Shape) error {
 	return r.selection.colors(layers.Defaults(*r).DataFormat, in, 1)
 }
@@ -205,7 +205,7 @@ func (a *AugMix) Build(in ...layers.Shape) error {
 	return a.selection.seeded(&a.Base, a.Seed, a.selection.of(names, c.Factor, c.ValueRange, c.Interpolation, c.DataFormat, in))
 }
 
-// CheckInput wants four axes, pixels, and one or three channels.
+// CheckInput requires rank 4, at least one pixel, and one or three channels.
 func (a *AugMix) CheckInput(in ...layers.Shape) error {
 	return a.selection.colors(layers.Defaults(*a).DataFormat, in, 1)
 }

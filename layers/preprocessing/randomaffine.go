@@ -79,7 +79,7 @@ func (r *RandomRotation) check(in []layers.Shape) (err error) {
 	return r.affine.check(c.FillMode, c.Interpolation, c.FillValue, c.DataFormat, in)
 }
 
-// CheckInput wants four axes, and pixels.
+// CheckInput requires rank 4 and at least one pixel.
 func (r *RandomRotation) CheckInput(in ...layers.Shape) error {
 	return r.affine.fits(layers.Defaults(*r).DataFormat, in)
 }
@@ -148,7 +148,7 @@ func (r *RandomZoom) check(in []layers.Shape) (err error) {
 	return r.affine.check(c.FillMode, c.Interpolation, c.FillValue, c.DataFormat, in)
 }
 
-// CheckInput wants four axes, and pixels.
+// CheckInput requires rank 4 and at least one pixel.
 func (r *RandomZoom) CheckInput(in ...layers.Shape) error {
 	return r.affine.fits(layers.Defaults(*r).DataFormat, in)
 }
@@ -222,7 +222,7 @@ func (r *RandomTranslation) check(in []layers.Shape) (err error) {
 	return r.affine.check(c.FillMode, c.Interpolation, c.FillValue, c.DataFormat, in)
 }
 
-// CheckInput wants four axes, and pixels.
+// CheckInput requires rank 4 and at least one pixel.
 func (r *RandomTranslation) CheckInput(in ...layers.Shape) error {
 	return r.affine.fits(layers.Defaults(*r).DataFormat, in)
 }
@@ -289,7 +289,7 @@ func (r *RandomShear) check(in []layers.Shape) (err error) {
 	return r.affine.check(c.FillMode, c.Interpolation, c.FillValue, c.DataFormat, in)
 }
 
-// CheckInput wants four axes, and pixels.
+// CheckInput requires rank 4 and at least one pixel.
 func (r *RandomShear) CheckInput(in ...layers.Shape) error {
 	return r.affine.fits(layers.Defaults(*r).DataFormat, in)
 }

@@ -45,7 +45,7 @@ func (r *RandomPerspective) Build(in ...layers.Shape) (err error) {
 	return r.affine.seeded(&r.Base, r.Seed, r.affine.check("constant", c.Interpolation, c.FillValue, c.DataFormat, in))
 }
 
-// CheckInput wants four axes, and pixels.
+// CheckInput requires rank 4 and at least one pixel.
 func (r *RandomPerspective) CheckInput(in ...layers.Shape) error {
 	return r.affine.fits(layers.Defaults(*r).DataFormat, in)
 }
@@ -135,7 +135,7 @@ func (r *RandomElasticTransform) Build(in ...layers.Shape) (err error) {
 	return r.affine.seeded(&r.Base, r.Seed, r.affine.check(c.FillMode, c.Interpolation, c.FillValue, c.DataFormat, in))
 }
 
-// CheckInput wants four axes, and pixels.
+// CheckInput requires rank 4 and at least one pixel.
 func (r *RandomElasticTransform) CheckInput(in ...layers.Shape) error {
 	return r.affine.fits(layers.Defaults(*r).DataFormat, in)
 }

@@ -48,7 +48,7 @@ func (r *RandomSharpness) check(in []layers.Shape) error {
 	return r.CheckInput(in...)
 }
 
-// CheckInput wants four axes.
+// CheckInput requires rank 4.
 func (r *RandomSharpness) CheckInput(in ...layers.Shape) error {
 	_, err := r.image.field.Of(layers.Defaults(*r).DataFormat, in, 2)
 	return err
@@ -113,7 +113,7 @@ func (r *RandomGaussianBlur) Build(in ...layers.Shape) (err error) {
 	return r.image.seeded(&r.Base, r.Seed, r.CheckInput(in...))
 }
 
-// CheckInput wants four axes.
+// CheckInput requires rank 4.
 func (r *RandomGaussianBlur) CheckInput(in ...layers.Shape) error {
 	_, err := r.image.field.Of(layers.Defaults(*r).DataFormat, in, 2)
 	return err

@@ -35,7 +35,7 @@ func (r *RandomInvert) Build(in ...layers.Shape) error {
 	return r.image.seeded(&r.Base, r.Seed, r.CheckInput(in...))
 }
 
-// CheckInput wants four axes.
+// CheckInput requires rank 4.
 func (r *RandomInvert) CheckInput(in ...layers.Shape) error {
 	_, err := r.image.field.Of("channels_last", in, 2)
 	return err
@@ -74,7 +74,7 @@ func (r *RandomGrayscale) Build(in ...layers.Shape) error {
 	return r.image.seeded(&r.Base, r.Seed, r.CheckInput(in...))
 }
 
-// CheckInput wants four axes, and three channels.
+// CheckInput requires rank 4 and three channels.
 func (r *RandomGrayscale) CheckInput(in ...layers.Shape) error {
 	return r.image.colors(layers.Defaults(*r).DataFormat, in)
 }
@@ -122,7 +122,7 @@ func (r *RandomColorDegeneration) check(in []layers.Shape) error {
 	return r.CheckInput(in...)
 }
 
-// CheckInput wants four axes, and one or three channels.
+// CheckInput requires rank 4 and one or three channels.
 func (r *RandomColorDegeneration) CheckInput(in ...layers.Shape) error {
 	return r.image.colors(layers.Defaults(*r).DataFormat, in, 1)
 }
@@ -173,7 +173,7 @@ func (r *RandomSaturation) check(in []layers.Shape) error {
 	return r.CheckInput(in...)
 }
 
-// CheckInput wants four axes, and three channels.
+// CheckInput requires rank 4 and three channels.
 func (r *RandomSaturation) CheckInput(in ...layers.Shape) error {
 	return r.image.colors(layers.Defaults(*r).DataFormat, in)
 }
@@ -224,7 +224,7 @@ func (r *RandomHue) check(in []layers.Shape) error {
 	return r.CheckInput(in...)
 }
 
-// CheckInput wants four axes, and three channels.
+// CheckInput requires rank 4 and three channels.
 func (r *RandomHue) CheckInput(in ...layers.Shape) error {
 	return r.image.colors(layers.Defaults(*r).DataFormat, in)
 }
@@ -303,7 +303,7 @@ func (r *RandomColorJitter) Build(in ...layers.Shape) error {
 	return r.image.seeded(&r.Base, r.Seed, r.CheckInput(in...))
 }
 
-// CheckInput wants four axes, and three channels where saturation or hue
+// CheckInput requires rank 4 and three channels where saturation or hue
 // change.
 func (r *RandomColorJitter) CheckInput(in ...layers.Shape) error {
 	if r.SaturationFactor != nil || r.HueFactor != nil {

@@ -172,7 +172,7 @@ func (r *RandomFlip) Build(in ...layers.Shape) error {
 	return r.image.seeded(&r.Base, r.Seed, r.CheckInput(in...))
 }
 
-// CheckInput wants four axes.
+// CheckInput requires rank 4.
 func (r *RandomFlip) CheckInput(in ...layers.Shape) error {
 	_, err := r.image.field.Of(layers.Defaults(*r).DataFormat, in, 2)
 	return err
@@ -226,7 +226,7 @@ func (r *RandomCrop) Build(in ...layers.Shape) error {
 	return r.image.seeded(&r.Base, r.Seed, r.CheckInput(in...))
 }
 
-// CheckInput wants four axes, and pixels.
+// CheckInput requires rank 4 and at least one pixel.
 func (r *RandomCrop) CheckInput(in ...layers.Shape) error {
 	err := r.size.of(layers.Defaults(*r).DataFormat, r.Height, r.Width, in)
 	r.image.field = r.size.field

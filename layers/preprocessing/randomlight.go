@@ -39,7 +39,7 @@ func (r *RandomContrast) check(in []layers.Shape) error {
 	return r.CheckInput(in...)
 }
 
-// CheckInput wants four axes.
+// CheckInput requires rank 4.
 func (r *RandomContrast) CheckInput(in ...layers.Shape) error {
 	_, err := r.image.field.Of(layers.Defaults(*r).DataFormat, in, 2)
 	return err
@@ -89,7 +89,7 @@ func (r *RandomBrightness) check(in []layers.Shape) error {
 	return r.CheckInput(in...)
 }
 
-// CheckInput wants four axes.
+// CheckInput requires rank 4.
 func (r *RandomBrightness) CheckInput(in ...layers.Shape) error {
 	_, err := r.image.field.Of("channels_last", in, 2)
 	return err

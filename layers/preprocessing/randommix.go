@@ -101,7 +101,7 @@ func (m *MixUp) Build(in ...layers.Shape) error {
 	return m.mixing.build(&m.Base, m.Seed, m.CheckInput(in...))
 }
 
-// CheckInput wants images with four axes, and as many labels.
+// CheckInput requires images of rank 4 and as many labels.
 func (m *MixUp) CheckInput(in ...layers.Shape) error {
 	return m.mixing.check(layers.Defaults(*m).DataFormat, in)
 }
@@ -154,7 +154,7 @@ func (c *CutMix) Build(in ...layers.Shape) (err error) {
 	return c.mixing.build(&c.Base, c.Seed, c.CheckInput(in...))
 }
 
-// CheckInput wants images with four axes, and as many labels.
+// CheckInput requires images of rank 4 and as many labels.
 func (c *CutMix) CheckInput(in ...layers.Shape) error {
 	return c.mixing.check(layers.Defaults(*c).DataFormat, in)
 }
@@ -247,7 +247,7 @@ func (r *RandomErasing) Build(in ...layers.Shape) (err error) {
 	return r.image.seeded(&r.Base, r.Seed, r.CheckInput(in...))
 }
 
-// CheckInput wants four axes, and as many channels as there are in FillValue.
+// CheckInput requires rank 4 and len(FillValue) channels.
 func (r *RandomErasing) CheckInput(in ...layers.Shape) error {
 	if err := r.image.fits(layers.Defaults(*r).DataFormat, in); err != nil {
 		return err

@@ -105,7 +105,7 @@ func (r *Resizing) Build(in ...layers.Shape) error {
 	return r.CheckInput(in...)
 }
 
-// CheckInput wants four axes, and pixels.
+// CheckInput requires rank 4 and at least one pixel.
 func (r *Resizing) CheckInput(in ...layers.Shape) error {
 	return r.size.of(layers.Defaults(*r).DataFormat, r.Height, r.Width, in)
 }
@@ -147,7 +147,7 @@ func (c *CenterCrop) Config() layers.Config { return layers.Config{Name: c.Name,
 // Build checks the fields.
 func (c *CenterCrop) Build(in ...layers.Shape) error { return c.CheckInput(in...) }
 
-// CheckInput wants four axes, and pixels.
+// CheckInput requires rank 4 and at least one pixel.
 func (c *CenterCrop) CheckInput(in ...layers.Shape) error {
 	return c.size.of(layers.Defaults(*c).DataFormat, c.Height, c.Width, in)
 }

@@ -106,7 +106,7 @@ func (s *STFTSpectrogram) Build(in ...layers.Shape) (err error) {
 	return err
 }
 
-// CheckInput wants signals with the channels it was built for.
+// CheckInput requires signals with the channels it was built for.
 func (s *STFTSpectrogram) CheckInput(in ...layers.Shape) error {
 	return s.windows.Field.Fits(in, 1, s.channels)
 }

@@ -124,7 +124,7 @@ func (l *StringLookup) Build(in ...layers.Shape) error {
 	return l.CheckInput(in...)
 }
 
-// CheckInput wants one input.
+// CheckInput requires one input.
 func (l *StringLookup) CheckInput(in ...layers.Shape) error { return checkIndices(l.encoding.mode, in) }
 
 // Adapt makes Vocabulary, and for tf_idf IDFWeights, of the tokens in all

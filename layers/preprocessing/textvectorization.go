@@ -148,7 +148,7 @@ func (t *TextVectorization) Build(in ...layers.Shape) error {
 	return t.CheckInput(in...)
 }
 
-// CheckInput wants one input.
+// CheckInput requires one input.
 func (t *TextVectorization) CheckInput(in ...layers.Shape) error {
 	return checkIndices(t.inner.encoding.mode, in)
 }
