@@ -350,7 +350,7 @@ func (m *Model) trainStep(b Batch) none {
 	} else if auto := t.config.AutoScaleLoss; auto != nil && !*auto {
 		for _, g := range gradients { // not scaled on purpose
 			if g != nil {
-				tensor.ClearGradientMark(g)
+				tensor.ClearGradientTag(g)
 			}
 		}
 	}

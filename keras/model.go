@@ -203,7 +203,7 @@ func (m *Model) call(p layers.Pass, x *Tensor, outer bool) *Tensor {
 		return out
 	}
 	return eachPart(out, func(t *Tensor) *Tensor {
-		since := tensor.Mark()
+		since := tensor.SequencePoint()
 		w := t.Widen()
 		tensor.Label(t.Path(), since, w)
 		return w

@@ -61,7 +61,7 @@ func (g *guard) skips() bool { return g != nil && g.action == NonFiniteSkip }
 // nothing in a step that is not finite; nor does what was assigned before.
 // gradients are those that no loss scale is to judge.
 func (g *guard) update(m *Model, loss *Tensor, gradients []*Tensor, f func()) {
-	since := tensor.Mark()
+	since := tensor.SequencePoint()
 	ok := loss.AllFinite()
 	if all := optimizers.AllFinite(gradients); all != nil {
 		ok = ok.And(all)
@@ -72,11 +72,11 @@ func (g *guard) update(m *Model, loss *Tensor, gradients []*Tensor, f func()) {
 		}
 	}
 	zero := tensor.Scalar(dtype.Int64, 0)
-	tensor.GateAssigned(ok)
+	tensor.PredicateAssigned(ok)
 	g.skipped.Assign(g.skipped.Value().Add(ok.Not().Cast(dtype.Int64)))
 	g.inRow.Assign(tensor.Where(ok, zero, g.inRow.Value().AddScalar(1)))
 	tensor.Label("non_finite", since, ok, g.skipped.Value(), g.inRow.Value())
-	tensor.Gated(ok, f)
+	tensor.Predicated(ok, f)
 }
 
 // counts reads the counters.

@@ -430,7 +430,7 @@ func Apply(l Layer, p Pass, x *tensor.Tensor) *tensor.Tensor {
 	} else if err := b.checkInput(l, shapes); err != nil {
 		panic(&tensor.Error{Op: "Call", Err: err})
 	}
-	since := tensor.Mark()
+	since := tensor.SequencePoint()
 	call := func() *tensor.Tensor {
 		if !b.uncast {
 			x = support.CastFloats(x, b.policy.Compute)

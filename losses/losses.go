@@ -157,7 +157,7 @@ func (c common) call(yTrue, yPred, weight *tensor.Tensor) *tensor.Tensor {
 	if broken := lossshape.Check(c.class, yTrue, yPred); broken != nil {
 		return broken
 	}
-	since := tensor.Mark()
+	since := tensor.SequencePoint()
 	values, mask := c.values(c.class, yTrue, yPred)
 	if !c.readsMask {
 		if m := lossshape.Mask(c.class, yPred, values); m != nil {

@@ -15,7 +15,7 @@ func TestPlanOfHead(t *testing.T) {
 	kernel := tensor.NewVariable("head/kernel", dtype.Float32, tensor.Shape{4, 3}, nil)
 	l := &SparseCategoricalCrossentropy{}
 	f := tensor.Function(func(b batch) *tensor.Tensor {
-		since := tensor.Mark()
+		since := tensor.SequencePoint()
 		logits := b.X.Cast(dtype.Float16).MatMul(kernel.Value().Cast(dtype.Float16))
 		tensor.Label("head", since, logits)
 		return l.Call(b.Y, logits.Softmax(-1).Cast(dtype.Float32))

@@ -225,7 +225,7 @@ func pairs(grads []*tensor.Tensor, vars []*tensor.Variable) (g []*tensor.Tensor,
 			tensor.Fail(where, "gradient of %s: %w", x.Name(), t.Err())
 		case t.IsTuple() || !t.DType().IsFloat() || !t.Shape().Equal(x.Shape()):
 			tensor.Fail(where, "gradient of %s: got %v, want %v", x.Name(), describe(t), x.Type())
-		case tensor.ScaledBy(t) != nil || tensor.GradientMarkOf(t).Scaled:
+		case tensor.ScaledBy(t) != nil || tensor.GradientTagOf(t).Scaled:
 			tensor.Fail(where, "gradient of %s still carries the loss scale; call GetUnscaledGradients first", x.Name())
 		}
 		g, v = append(g, t), append(v, x)
@@ -241,7 +241,7 @@ func pairs(grads []*tensor.Tensor, vars []*tensor.Variable) (g []*tensor.Tensor,
 // one.
 func throughFloat16(g []*tensor.Tensor, v []*tensor.Variable, who, cure string) {
 	for i, t := range g {
-		if m := tensor.GradientMarkOf(t); m.Unscaled && m.Float16 {
+		if m := tensor.GradientTagOf(t); m.Unscaled && m.Float16 {
 			tensor.Fail("ApplyGradients", "%s: the gradient of %s passed through float16 and its loss was not scaled, so small gradients are lost; "+
 				"%s, with GetScaledLoss and GetUnscaledGradients, or set AllowUnscaledLoss", who, v[i].Name(), cure)
 		}

@@ -191,7 +191,7 @@ func TestGoldenOptimizers(t *testing.T) {
 				// Keras gives its optimizer the gradients of the scaled loss.
 				fn = tensor.Function(func(g []*tensor.Tensor) struct{} {
 					for i := range g {
-						g[i] = tensor.MarkScaled(g[i], &lossScale{by: lso, scale: lso.scale.Value()})
+						g[i] = tensor.TagScaled(g[i], &lossScale{by: lso, scale: lso.scale.Value()})
 					}
 					lso.ApplyGradients(lso.GetUnscaledGradients(g), vars)
 					return struct{}{}

@@ -51,7 +51,7 @@ type LossScaleOptimizer struct {
 	consecutive, atFloor *tensor.Variable // int64 counters of StepResult
 }
 
-// lossScale is the mark on tensors that carry a loss scale.
+// lossScale is the tag of tensors that a loss scale has multiplied.
 type lossScale struct {
 	by    *LossScaleOptimizer
 	scale *tensor.Tensor // the value that was used: ApplyGradients may change the variable in between
@@ -133,7 +133,7 @@ func (o *LossScaleOptimizer) kerasVariables() []*tensor.Variable {
 }
 
 // GetScaledLoss returns loss times the loss scale, in float32 (float64 for
-// float64). The result, and everything computed from it, is marked as scaled:
+// float64). The result, and everything computed from it, is tagged as scaled:
 // ApplyGradients and the Clip functions refuse it until GetUnscaledGradients.
 func (o *LossScaleOptimizer) GetScaledLoss(loss *tensor.Tensor) *tensor.Tensor {
 	const where = "GetScaledLoss"
@@ -149,10 +149,10 @@ func (o *LossScaleOptimizer) GetScaledLoss(loss *tensor.Tensor) *tensor.Tensor {
 	case tensor.ScaledBy(loss) != nil:
 		tensor.Fail(where, "the loss is already scaled")
 	}
-	mark := &lossScale{by: o, scale: o.scale.Value()}
+	tag := &lossScale{by: o, scale: o.scale.Value()}
 	loss = loss.Widen()
-	since := tensor.Mark()
-	loss = tensor.MarkScaled(loss.Mul(mark.scale.CastLike(loss)), mark)
+	since := tensor.SequencePoint()
+	loss = tensor.TagScaled(loss.Mul(tag.scale.CastLike(loss)), tag)
 	tensor.Label(s.Name, since, loss)
 	return loss
 }
@@ -168,21 +168,21 @@ func (o *LossScaleOptimizer) GetUnscaledGradients(grads []*tensor.Tensor) []*ten
 		if g == nil {
 			continue
 		}
-		mark, _ := tensor.ScaledBy(g).(*lossScale)
+		tag, _ := tensor.ScaledBy(g).(*lossScale)
 		switch {
 		case g.Err() != nil:
 			tensor.Fail(where, "gradient %d: %w", i, g.Err())
-		case mark == nil && slices.Contains(tensor.GradientMarkOf(g).UnscaledBy, any(o)):
+		case tag == nil && slices.Contains(tensor.GradientTagOf(g).UnscaledBy, any(o)):
 			tensor.Fail(where, "gradient %d is already unscaled; call GetUnscaledGradients once", i)
-		case tensor.GradientMarkOf(g).Scaled:
+		case tensor.GradientTagOf(g).Scaled:
 			tensor.Fail(where, "gradient %d was scaled in another Function; call GetUnscaledGradients in the one that calls GetScaledLoss", i)
-		case mark == nil || mark.by != o:
+		case tag == nil || tag.by != o:
 			tensor.Fail(where, "gradient %d was not scaled by this optimizer; compute it from GetScaledLoss", i)
 		}
 		g = g.Widen()
-		since := tensor.Mark()
-		g = tensor.Unmark(g, o)
-		out[i] = g.Div(mark.scale.CastLike(g))
+		since := tensor.SequencePoint()
+		g = tensor.Untag(g, o)
+		out[i] = g.Div(tag.scale.CastLike(g))
 		tensor.Label(s.Name, since, out[i])
 	}
 	return out
@@ -204,7 +204,7 @@ func (o *LossScaleOptimizer) ApplyGradients(grads []*tensor.Tensor, vars []*tens
 	for i := range g {
 		g[i] = join(g[i].Widen(), o.applied)
 	}
-	since := tensor.Mark()
+	since := tensor.SequencePoint()
 	o.norm.Assign(globalNorm(g))
 	finite := AllFinite(g)
 	tensor.Label(s.Name, since, finite, o.norm.Value())
@@ -220,19 +220,19 @@ func (o *LossScaleOptimizer) ApplyGradients(grads []*tensor.Tensor, vars []*tens
 	} else {
 		if s.AllowUnscaledLoss { // it may hand them on to an optimizer that asks
 			for _, x := range g {
-				tensor.ClearGradientMark(x)
+				tensor.ClearGradientTag(x)
 			}
 		}
-		tensor.Gated(finite, func() { o.Inner.ApplyGradients(widened, vars) })
+		tensor.Predicated(finite, func() { o.Inner.ApplyGradients(widened, vars) })
 	}
 	// Only what the forward pass has assigned is a statistic.
-	tensor.GateStatistics(ok)
+	tensor.PredicateStatistics(ok)
 
-	since = tensor.Mark()
+	since = tensor.SequencePoint()
 	if ends == nil {
 		o.follow(s, ok)
 	} else {
-		tensor.Gated(ends, func() { o.follow(s, ok) })
+		tensor.Predicated(ends, func() { o.follow(s, ok) })
 	}
 	tensor.Label(s.Name, since, o.scale.Value())
 }
@@ -243,7 +243,7 @@ func (o *LossScaleOptimizer) scalesAll(s *LossScaleOptimizer, g []*tensor.Tensor
 	const where = "ApplyGradients"
 	unscaled, own := -1, false
 	for i, t := range g {
-		m := tensor.GradientMarkOf(t)
+		m := tensor.GradientTagOf(t)
 		for _, by := range m.UnscaledBy {
 			if by == o {
 				own = true

@@ -178,20 +178,20 @@ func (o *MultiOptimizer) apply(s setup, finite *tensor.Tensor, grads []*tensor.T
 		case is:
 			ends, ok = r.apply(r.setup(), finite, partGrads, partVars)
 		case finite != nil:
-			tensor.Gated(finite, func() { part.ApplyGradients(partGrads, partVars) })
+			tensor.Predicated(finite, func() { part.ApplyGradients(partGrads, partVars) })
 		default:
 			part.ApplyGradients(partGrads, partVars)
 		}
 	}
-	gate := ok
+	predicate := ok
 	if ends != nil {
-		gate = both(ends, ok)
+		predicate = both(ends, ok)
 	}
 	count := func() { o.iterations.Assign(o.iterations.Value().AddScalar(1)) }
-	if gate == nil {
+	if predicate == nil {
 		count()
 	} else {
-		tensor.Gated(gate, count)
+		tensor.Predicated(predicate, count)
 	}
 	return ends, ok
 }

@@ -242,19 +242,19 @@ func (b *state) apply(s setup, finite *tensor.Tensor, grads []*tensor.Tensor, va
 		b.norm.Assign(globalNorm(g))
 	}
 	ok = finite
-	gate := finite
+	predicate := finite
 	if n := s.options.GradientAccumulationSteps; n > 1 {
 		ends, ok = b.window(finite, n)
-		gate = ends
+		predicate = ends
 		if ok != nil {
-			gate = ends.And(ok)
+			predicate = ends.And(ok)
 		}
 		b.accumulate(ends, g, v, n)
 	}
-	if gate == nil {
+	if predicate == nil {
 		b.step(g, v)
 	} else {
-		tensor.Gated(gate, func() { b.step(g, v) })
+		tensor.Predicated(predicate, func() { b.step(g, v) })
 	}
 	return ends, ok
 }
@@ -313,7 +313,7 @@ func (b *state) step(g []*tensor.Tensor, vars []*tensor.Variable) {
 	}
 	excluded := s.matcher("ExcludeFromWeightDecay", s.options.ExcludeFromWeightDecay)
 	for i, v := range vars {
-		since := tensor.Mark()
+		since := tensor.SequencePoint()
 		d := arithmetic(v)
 		u := view(d, b.companions[v])
 		u.variable = v

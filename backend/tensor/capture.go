@@ -14,24 +14,24 @@ type trace struct {
 	eager    bool        // operations run at once; tensors have data
 	done     bool        // the Function has returned: its tensors are dead
 	assigned []*Variable // in order of their first Assign
-	gate     *Tensor     // see Gated
 
-	statistics *Tensor // see GateStatistics
+	predicate  *Tensor // of Assign, see Predicated; nil: always
+	statistics *Tensor // see PredicateStatistics
 }
 
 // assign rebinds v in the recording.
 func (tr *trace) assign(v *Variable, t *Tensor) {
 	tr.meet(v)
 	switch {
-	case tr.gate != nil:
-		t = Where(tr.gate, t, v.bound)
+	case tr.predicate != nil:
+		t = Where(tr.predicate, t, v.bound)
 	case v.statistic && tr.statistics != nil:
 		t = Where(tr.statistics, t, v.bound)
 	}
 	tr.rebind(v, t)
 }
 
-// rebind is assign whatever the gate.
+// rebind is assign without a predicate.
 func (tr *trace) rebind(v *Variable, t *Tensor) {
 	tr.meet(v)
 	if !slices.Contains(tr.assigned, v) {
@@ -48,50 +48,50 @@ func (tr *trace) meet(v *Variable) {
 	}
 }
 
-// Gated runs f; while it runs, every Assign keeps the old value where cond, a
-// bool scalar of the same recording, is false. Optimizers use it to skip a
-// step inside the program, without asking the host.
-func Gated(cond *Tensor, f func()) {
+// Predicated runs f. Every Assign in f is masked: if cond, a bool scalar of the
+// same recording, is false, the variable keeps its value. Optimizers use it to
+// skip a step inside the program, without reading cond back.
+func Predicated(cond *Tensor, f func()) {
 	tr := cond.trace
 	if tr == nil {
-		Fail("Gated", "the condition was not recorded in a Function")
+		Fail("Predicated", "the condition was not recorded in a Function")
 	}
-	outer := tr.gate
-	tr.gate = cond
+	outer := tr.predicate
+	tr.predicate = cond
 	if outer != nil {
-		tr.gate = outer.And(cond)
+		tr.predicate = outer.And(cond)
 	}
-	defer func() { tr.gate = outer }()
+	defer func() { tr.predicate = outer }()
 	f()
 }
 
-// GateStatistics keeps the old value, where cond is false, of every Statistic
-// variable that the recording assigns, before this call or after it: what a
-// forward pass moves in a step that is skipped.
-func GateStatistics(cond *Tensor) {
+// PredicateStatistics masks the assignments of all Statistic variables in the
+// recording, before and after this call: if cond is false they keep their values.
+// So a skipped step does not change the moving statistics of its forward pass.
+func PredicateStatistics(cond *Tensor) {
 	tr := cond.trace
 	if tr == nil {
-		Fail("GateStatistics", "the condition was not recorded in a Function")
+		Fail("PredicateStatistics", "the condition was not recorded in a Function")
 	}
-	tr.keep(cond, func(v *Variable) bool { return v.statistic })
+	tr.mask(cond, func(v *Variable) bool { return v.statistic })
 	tr.statistics = cond
 }
 
-// GateAssigned keeps the old value, where cond is false, of every variable that
-// the recording has assigned before this call.
-func GateAssigned(cond *Tensor) {
+// PredicateAssigned masks all assignments recorded before this call: if cond is
+// false the variables keep their values.
+func PredicateAssigned(cond *Tensor) {
 	tr := cond.trace
 	if tr == nil {
-		Fail("GateAssigned", "the condition was not recorded in a Function")
+		Fail("PredicateAssigned", "the condition was not recorded in a Function")
 	}
-	tr.keep(cond, func(*Variable) bool { return true })
+	tr.mask(cond, func(*Variable) bool { return true })
 }
 
-// keep rebinds some of the variables assigned so far to their old values where
-// cond is false.
-func (tr *trace) keep(cond *Tensor, some func(*Variable) bool) {
+// mask rebinds the assigned variables that selected accepts to their old values
+// if cond is false.
+func (tr *trace) mask(cond *Tensor, selected func(*Variable) bool) {
 	for _, v := range tr.assigned {
-		if some(v) {
+		if selected(v) {
 			v.bound = Where(cond, v.bound, v.leaf)
 		}
 	}
@@ -162,7 +162,7 @@ func (c *capture) add(t *Tensor) {
 		args := make([]*ir.Value, len(t.args))
 		for i, a := range t.args {
 			if c.values[a] == nil {
-				c.add(a) // put behind t by keeping.least, which did not know of t
+				c.add(a) // rematerializer.rewrite recorded it after t
 			}
 			args[i] = c.values[a]
 		}

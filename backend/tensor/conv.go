@@ -178,8 +178,8 @@ func (s slides) pad(x Shape, axis, extent, stride int) (low, high int) {
 	return total / 2, total - total/2
 }
 
-// again records an operation with the windows of t.
-func (t *Tensor) again(c op.Code, dims Shape, args ...*Tensor) *Tensor {
+// recordLike records operation c with the window attributes of t.
+func (t *Tensor) recordLike(c op.Code, dims Shape, args ...*Tensor) *Tensor {
 	a := t.attr
 	a.DType, a.Dims = dtype.Invalid, dims.Clone()
 	return t.record(c, a, args...)
@@ -193,8 +193,8 @@ func convGradient(t, g *Tensor) []*Tensor {
 	x, w := t.args[0], t.args[1]
 	g = g.CastLike(x)
 	return []*Tensor{
-		t.again(op.ConvInputGrad, x.typ.Shape, g, w),
-		t.again(op.ConvKernelGrad, w.typ.Shape, x, g),
+		t.recordLike(op.ConvInputGrad, x.typ.Shape, g, w),
+		t.recordLike(op.ConvKernelGrad, w.typ.Shape, x, g),
 	}
 }
 
@@ -202,8 +202,8 @@ func convInputGradGradient(t, g *Tensor) []*Tensor {
 	y, w := t.args[0], t.args[1] // t is a gradient of x; g stands for an x
 	g = g.CastLike(y)
 	return []*Tensor{
-		t.again(op.Conv, nil, g, w),
-		t.again(op.ConvKernelGrad, w.typ.Shape, g, y),
+		t.recordLike(op.Conv, nil, g, w),
+		t.recordLike(op.ConvKernelGrad, w.typ.Shape, g, y),
 	}
 }
 
@@ -211,7 +211,7 @@ func convKernelGradGradient(t, g *Tensor) []*Tensor {
 	x, y := t.args[0], t.args[1] // t is a gradient of w; g stands for a w
 	g = g.CastLike(x)
 	return []*Tensor{
-		t.again(op.ConvInputGrad, x.typ.Shape, y, g),
-		t.again(op.Conv, nil, x, g),
+		t.recordLike(op.ConvInputGrad, x.typ.Shape, y, g),
+		t.recordLike(op.Conv, nil, x, g),
 	}
 }

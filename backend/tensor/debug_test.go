@@ -42,7 +42,7 @@ func TestEagerSemantics(t *testing.T) {
 	t.Run("owners", TestForgottenOwner)
 	t.Run("variables made inside", TestVariablesMadeInside)
 	t.Run("transaction", TestTransaction)
-	t.Run("gates", TestGated)
+	t.Run("gates", TestPredicated)
 	t.Run("marks", TestMarks)
 	t.Run("each", TestEach)
 	t.Run("panics", TestPanics)
@@ -64,7 +64,7 @@ func TestEagerSemantics(t *testing.T) {
 // logStep takes the logarithm of a weight in layer dense.
 func logStep(v V) *tensor.Func[T, T] {
 	return tensor.Function(func(x T) T {
-		since := tensor.Mark()
+		since := tensor.SequencePoint()
 		y := v.Value().Mul(x).Log()
 		tensor.Label("dense", since, y)
 		z := y.AddScalar(1)
@@ -147,7 +147,7 @@ func TestPrinted(t *testing.T) {
 		fresh++
 		v := variable("dense/bias", dtype.Float32, 1, 2)
 		fn := tensor.Function(func(x T) none {
-			since := tensor.Mark()
+			since := tensor.SequencePoint()
 			y := x.MulScalar(-fresh).Exp().Add(v.Value())
 			v.Assign(y)
 			tensor.Label("dense", since, y)
@@ -208,7 +208,7 @@ func TestTraceFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "trace.json")
 	debugging(t, backend.Debug{Trace: file})
 	fn := tensor.Function(func(x T) T {
-		since := tensor.Mark()
+		since := tensor.SequencePoint()
 		y := x.MatMul(x).Exp()
 		tensor.Label("dense", since, y)
 		return y
@@ -263,7 +263,7 @@ func TestPprofLabels(t *testing.T) {
 	debugging(t, backend.Debug{Pprof: true})
 	fresh++
 	fn := tensor.Function(func(x T) T {
-		since := tensor.Mark()
+		since := tensor.SequencePoint()
 		y := x.MulScalar(fresh).Exp()
 		tensor.Label("dense", since, y)
 		return y
@@ -313,7 +313,7 @@ func TestCheckIsAnotherProgram(t *testing.T) {
 	// Errors of a run name the layer, so programs do not share across names.
 	named := func(path string) *ir.Graph {
 		return must[*ir.Graph](t)(tensor.Function(func(x T) T {
-			since := tensor.Mark()
+			since := tensor.SequencePoint()
 			y := x.Exp()
 			tensor.Label(path, since, y)
 			return y

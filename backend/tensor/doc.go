@@ -48,12 +48,11 @@
 //
 // # Rematerialization
 //
-// Gradients decides which values the backward pass keeps of the forward pass: those
-// of least bytes from which everything that the gradient rules name follows by
-// element-wise operations. That is a minimum cut; for gelu in 16 bits it is its
-// input, where the rules name four float32 values. The rest is recorded again from
-// an op.Barrier of each kept value. Operands of products and reductions are kept as
-// they are.
+// Gradients chooses which forward values the backward pass saves: those of fewest
+// bytes from which all values that the gradient rules read follow by element-wise
+// operations. That is a minimum cut; for gelu in 16 bits it is its operand, where
+// the rules read four float32 values. The other values are recorded again from an
+// op.Barrier of each saved value. Operands of products and reductions are saved.
 //
 // [Remat] marks the recording of a function as a segment. When Gradients first
 // reaches one of its tensors with a gradient g, it records the segment again, each
@@ -64,15 +63,15 @@
 //
 // # Loss scaling
 //
-// MarkScaled marks a scaled loss; the mark spreads to everything computed from it.
-// What Gradients returns has a [GradientMark]: whether the loss was scaled, whether
+// TagScaled tags a scaled loss; everything computed from it has the tag too.
+// What Gradients returns has a [GradientTag]: whether the loss was scaled, whether
 // the gradient passed through float16, and which optimizer has unscaled it. Applying
 // scaled gradients, unscaling twice, and float16 gradients without a scale fail
-// while recording. A plan serves only arguments with the marks that it was recorded
-// for. Under Gated(finite, …) every Assign keeps the old value where finite is
-// false, and GateStatistics does the same for the Statistic variables that the
-// forward pass assigned. So in a skipped step only the loss scale, its counters, the
-// gradient norm, the states of random numbers and the totals of metrics move.
+// while recording. A plan serves only arguments with the tags that it was recorded
+// for. Under Predicated(finite, …) every Assign is masked by finite, and
+// PredicateStatistics masks the assignments of Statistic variables in the forward
+// pass. So a skipped step changes only the loss scale, its counters, the gradient
+// norm, the states of random numbers and the totals of metrics.
 //
 // # Rows
 //

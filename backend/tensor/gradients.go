@@ -68,27 +68,27 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 	case loss.parts != nil || !loss.typ.DType.IsFloat() || len(loss.typ.Shape) != 0:
 		Fail("Gradients", "the loss is %v, want a float scalar", loss.describe())
 	}
-	keep := keeping{start: Mark()}
+	remat := rematerializer{start: SequencePoint()}
 	one := Scalar(loss.typ.DType, 1)
 	one.scaled, one.trace = loss.scaled, loss.trace
-	out, through16 := differentiate([]*Tensor{loss}, []*Tensor{one}, at, &keep)
-	keep.least(out)
+	out, through16 := differentiate([]*Tensor{loss}, []*Tensor{one}, at, &remat)
+	remat.rewrite(out)
 	for i, g := range out {
 		if g == nil {
 			continue
 		}
 		// Whatever gradients loss is made of, this one is a gradient of loss.
 		if g.gradient = nil; loss.scaled == nil {
-			g.gradient = &GradientMark{Unscaled: true, Float16: through16[i]}
+			g.gradient = &GradientTag{Unscaled: true, Float16: through16[i]}
 		}
 	}
 	return out
 }
 
 // differentiate returns the gradients by the tensors at from those of roots,
-// and for each whether it passed through float16 on its way. What rules do is
-// noted in keep.
-func differentiate(roots, seeds, at []*Tensor, keep *keeping) (out []*Tensor, through16 []bool) {
+// and for each whether it passed through float16 on its way. It notes the rules
+// that it applies in remat.
+func differentiate(roots, seeds, at []*Tensor, remat *rematerializer) (out []*Tensor, through16 []bool) {
 	wanted := map[*Tensor]bool{}
 	for _, t := range at {
 		wanted[t] = true
@@ -118,7 +118,7 @@ func differentiate(roots, seeds, at []*Tensor, keep *keeping) (out []*Tensor, th
 		}
 	}
 	parts := map[*Tensor][]partGradient{} // of what has several results
-	half := map[*Tensor]bool{}            // its gradient passed through float16
+	float16 := map[*Tensor]bool{}         // its gradient passed through float16
 	for _, t := range slices.Backward(all) {
 		if parts[t] != nil && gradientsOfParts[t.op] == nil {
 			g := joinParts(t, parts[t])
@@ -128,14 +128,14 @@ func differentiate(roots, seeds, at []*Tensor, keep *keeping) (out []*Tensor, th
 			grad[t] = g
 		}
 		g := grad[t]
-		half[t] = half[t] || t.typ.DType == dtype.Float16
+		float16[t] = float16[t] || t.typ.DType == dtype.Float16
 		sources := t.sources()
 		if g == nil && parts[t] == nil || !needs[t] || t.stop || len(sources) == 0 {
 			continue
 		}
 		if t.op == op.Result {
 			parts[t.args[0]] = append(parts[t.args[0]], partGradient{t, g})
-			half[t.args[0]] = half[t.args[0]] || half[t]
+			float16[t.args[0]] = float16[t.args[0]] || float16[t]
 			continue
 		}
 		relevant := false
@@ -157,7 +157,7 @@ func differentiate(roots, seeds, at []*Tensor, keep *keeping) (out []*Tensor, th
 		if rule == nil {
 			panic(&Error{Path: t.path, Op: "Gradients", Err: fmt.Errorf("%v has no gradient", t.op)})
 		}
-		since := Mark()
+		since := SequencePoint()
 		from := t
 		if t.segment != nil {
 			from = t.segment.recompute(t, g)
@@ -175,15 +175,15 @@ func differentiate(roots, seeds, at []*Tensor, keep *keeping) (out []*Tensor, th
 				p = old.Add(p)
 			}
 			grad[a] = p
-			half[a] = half[a] || half[t]
+			float16[a] = float16[a] || float16[t]
 			if t.path != "" {
 				Label(t.path+"/grad", since, p)
 			}
 		}
-		keep.applied(g)
+		remat.ruleApplied(g)
 	}
 	for _, t := range at {
-		out, through16 = append(out, grad[t]), append(through16, half[t])
+		out, through16 = append(out, grad[t]), append(through16, float16[t])
 	}
 	return out, through16
 }
@@ -344,15 +344,15 @@ func init() {
 		op.Conv:           convGradient,
 		op.ConvInputGrad:  convInputGradGradient,
 		op.ConvKernelGrad: convKernelGradGradient,
-		op.MaxPool:        func(t, g *Tensor) []*Tensor { return one(t.again(op.MaxPoolGrad, nil, t.args[0], g)) },
+		op.MaxPool:        func(t, g *Tensor) []*Tensor { return one(t.recordLike(op.MaxPoolGrad, nil, t.args[0], g)) },
 		op.MaxPoolGrad: func(t, g *Tensor) []*Tensor {
-			return []*Tensor{nil, t.again(op.MaxPoolGradGrad, nil, t.args[0], g)}
+			return []*Tensor{nil, t.recordLike(op.MaxPoolGradGrad, nil, t.args[0], g)}
 		},
 		op.MaxPoolGradGrad: func(t, g *Tensor) []*Tensor {
-			return []*Tensor{nil, t.again(op.MaxPoolGrad, nil, t.args[0], g)}
+			return []*Tensor{nil, t.recordLike(op.MaxPoolGrad, nil, t.args[0], g)}
 		},
-		op.AvgPool:     func(t, g *Tensor) []*Tensor { return one(t.again(op.AvgPoolGrad, t.args[0].typ.Shape, g)) },
-		op.AvgPoolGrad: func(t, g *Tensor) []*Tensor { return one(t.again(op.AvgPool, nil, g)) },
+		op.AvgPool:     func(t, g *Tensor) []*Tensor { return one(t.recordLike(op.AvgPoolGrad, t.args[0].typ.Shape, g)) },
+		op.AvgPoolGrad: func(t, g *Tensor) []*Tensor { return one(t.recordLike(op.AvgPool, nil, g)) },
 		op.Softmax: func(t, g *Tensor) []*Tensor {
 			return one(t.record(op.SoftmaxGrad, op.Attr{Axes: t.attr.Axes, DType: t.args[0].typ.DType}, t, g))
 		},

@@ -331,7 +331,7 @@ func TestGradientsErrors(t *testing.T) {
 // TestGradientPaths: what a gradient records is named after the layer.
 func TestGradientPaths(t *testing.T) {
 	v := variable("v", dtype.Float32, 1, 2)
-	since := tensor.Mark()
+	since := tensor.SequencePoint()
 	y := v.Value().Exp()
 	tensor.Label("dense", since, y)
 	g := tensor.Gradients(y.Sum(), []V{v})

@@ -45,7 +45,7 @@ func loop(sequences, states []*Tensor, reverse, keep bool, f func(x, states []*T
 	if eager() {
 		return eachStep(sequences, states, reverse, f)
 	}
-	b := &loopBody{since: Mark(), number: map[*Tensor]int{}, variesMemo: map[*Tensor]bool{}}
+	b := &loopBody{since: SequencePoint(), number: map[*Tensor]int{}, variesMemo: map[*Tensor]bool{}}
 	x, before := make([]*Tensor, len(sequences)), make([]*Tensor, len(states))
 	for i, t := range sequences {
 		x[i] = b.leaf(op.Type{DType: t.typ.DType, Shape: t.typ.Shape[1:]}, t.scaled)
@@ -378,7 +378,7 @@ func loopGradient(t *Tensor, parts []partGradient, needs map[*Tensor]bool) []*Te
 		for i, g := range states[:l.States] {
 			roots, seeds = append(roots, values[l.Results[l.Outputs+i]]), append(seeds, g)
 		}
-		grads, _ := differentiate(roots, seeds, at, &keeping{})
+		grads, _ := differentiate(roots, seeds, at, &rematerializer{})
 		for i, g := range grads {
 			if g == nil {
 				g = Zeros(at[i].typ.DType).BroadcastTo(at[i].typ.Shape...)

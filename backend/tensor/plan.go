@@ -18,9 +18,9 @@ import (
 
 // plan is a compiled recording with what its inputs and outputs are bound to.
 type plan struct {
-	types   []op.Type       // of the arguments it was recorded for
-	given   []*GradientMark // of the arguments
-	in, out []int           // how they lie in the argument, and the results in the result; see layout.shape
+	types   []op.Type      // of the arguments it was recorded for
+	given   []*GradientTag // of the arguments
+	in, out []int          // how they lie in the argument, and the results in the result; see layout.shape
 	program driver.Program
 	graph   *ir.Graph
 	sources []source
@@ -30,11 +30,11 @@ type plan struct {
 	domain    *domain     // theirs, nil without any
 	ensured   atomic.Bool // all have a value
 
-	own   call            // of runs that assign variables, which take turns
-	calls callList        // of others
-	spare []*storage      // per output that is written: memory to swap with, when it is not overwritten in place
-	marks []*GradientMark // of the results
-	free  []*freeList     // per result: released tensors
+	own   call           // of runs that assign variables, which take turns
+	calls callList       // of others
+	spare []*storage     // per output that is written: memory to swap with, when it is not overwritten in place
+	tags  []*GradientTag // of the results
+	free  []*freeList    // per result: released tensors
 
 	starter driver.AsyncProgram // the program, if a failed run leaves nothing to undo here
 
@@ -366,7 +366,7 @@ func (p *plan) result(i int) (*Tensor, error) {
 		return nil, err
 	}
 	r := fromStorage(t, s)
-	r.home, r.gradient = p.free[i], p.marks[i]
+	r.home, r.gradient = p.free[i], p.tags[i]
 	return r, nil
 }
 

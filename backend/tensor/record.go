@@ -135,7 +135,7 @@ func (fn *Func[In, Out]) compile(ctx context.Context, in In, o ir.Options) (*pla
 		p.out = fn.out.shape(nil, ptr(&out))
 		results := fn.out.tensors(nil, ptr(&out))
 		for _, r := range results {
-			p.marks = append(p.marks, r.returned())
+			p.tags = append(p.tags, r.returned())
 		}
 		return p.compile(ctx, tr, results, o, !fn.core.castAlways && !o.Watch && backend.Keeps(backend.ShadowWeights))
 	})
@@ -173,7 +173,7 @@ func (p *plan) compile(ctx context.Context, tr *trace, results []*Tensor, o ir.O
 	for _, w := range p.written {
 		t := w.variable.bound
 		if w.shadow != nil {
-			since := Mark()
+			since := SequencePoint()
 			t = t.Cast(w.shadow.typ.DType)
 			Label(w.variable.bound.path, since, t)
 		}

@@ -6,21 +6,21 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// segment is what Remat recorded, in that order, and its copy in the backward
-// pass.
+// segment has the tensors that one call of Remat recorded, in order, and their
+// copies in the backward pass.
 type segment struct {
-	tensors []*Tensor
-	again   map[*Tensor]*Tensor // nil until a gradient gets here
+	tensors    []*Tensor
+	recomputed map[*Tensor]*Tensor // nil until a gradient reaches the segment
 }
 
 // Remat runs f, which records a part of a model, and returns its result, a
-// tensor or a tuple. Gradients compute that part again from its inputs when
-// they get to it (gradient checkpointing: Chen et al., "Training Deep Nets with
-// Sublinear Memory Cost", 2016; Keras: remat), so that what is computed on the
-// way need not be kept from the forward to the backward pass. The numbers are
-// the same to the bit, random ones too. Inside another Remat it does nothing.
+// tensor or a tuple. Gradients recompute that part from its inputs (gradient
+// checkpointing: Chen et al., "Training Deep Nets with Sublinear Memory Cost",
+// 2016; Keras: remat), so its inner values are not kept from the forward to the
+// backward pass. Results have the same bits, random numbers included. Inside
+// another Remat it has no effect.
 func Remat(f func() *Tensor) *Tensor {
-	since := Mark()
+	since := SequencePoint()
 	y := f()
 	if y.err != nil {
 		return y
@@ -33,8 +33,8 @@ func Remat(f func() *Tensor) *Tensor {
 	return y
 }
 
-// collect makes everything that leads to t and was recorded after since part
-// of s.
+// collect adds t, and the tensors that it is computed from and that were recorded
+// after since, to s.
 func (s *segment) collect(t *Tensor, since uint64) {
 	if t.seq <= since || len(t.args) == 0 || t.data != nil || t.segment == s {
 		return
@@ -46,10 +46,10 @@ func (s *segment) collect(t *Tensor, since uint64) {
 	}
 }
 
-// add makes r, which records a tensor of s again, part of s too: what it is
-// made of must not be kept for it.
+// add adds r, a second recording of a tensor of s, to s, so that r's operands are
+// not saved for it.
 func (s *segment) add(r *Tensor) {
-	if s != nil && s.again == nil {
+	if s != nil && s.recomputed == nil {
 		r.segment = s
 		s.tensors = append(s.tensors, r)
 	}
@@ -63,25 +63,25 @@ func bySeq(a, b *Tensor) int {
 	return 1
 }
 
-// recompute returns t, of the segment, as computed again after g is known: the
-// gradient that got here first.
+// recompute returns the copy of t. The copies are computed after g, the first
+// gradient that reaches the segment.
 func (s *segment) recompute(t, g *Tensor) *Tensor {
-	if s.again == nil {
-		s.again = make(map[*Tensor]*Tensor, len(s.tensors))
+	if s.recomputed == nil {
+		s.recomputed = make(map[*Tensor]*Tensor, len(s.tensors))
 		inside := make(map[*Tensor]bool, len(s.tensors))
 		for _, u := range s.tensors {
 			inside[u] = true
 		}
 		for _, u := range s.tensors {
-			since := Mark()
+			since := SequencePoint()
 			args := slices.Clone(u.args)
 			for i, a := range args {
-				c := s.again[a]
+				c := s.recomputed[a]
 				if c == nil && !inside[a] && a.op != op.Const {
-					// Not sooner, and not taken for the first time's.
+					// It delays the copy, and common subexpressions do not merge it.
 					c = a.record(op.Barrier, op.Attr{}, a, g)
 					c.scaled, c.gradient = a.scaled, a.gradient
-					s.again[a] = c
+					s.recomputed[a] = c
 				}
 				if c != nil {
 					args[i] = c
@@ -89,11 +89,11 @@ func (s *segment) recompute(t, g *Tensor) *Tensor {
 			}
 			c := u.record(u.op, u.attr, args...)
 			c.stop, c.scaled, c.gradient = u.stop, u.scaled, u.gradient
-			s.again[u] = c
+			s.recomputed[u] = c
 			if u.path != "" {
-				Label(u.path+"/again", since, c)
+				Label(u.path+"/remat", since, c)
 			}
 		}
 	}
-	return s.again[t]
+	return s.recomputed[t]
 }

@@ -38,8 +38,8 @@ func (v *Variable) Rows(indices *Tensor) *Tensor { return v.Value().gatherKnown(
 // [SparseRows] returned. In a compiled step it reads and writes no others.
 func (v *Variable) AssignRows(indices, rows *Tensor) {
 	tr := v.assignable("AssignRows")
-	if tr.gate != nil {
-		rows = Where(tr.gate, rows, v.Rows(indices))
+	if tr.predicate != nil {
+		rows = Where(tr.predicate, rows, v.Rows(indices))
 	}
 	tr.rebind(v, ScatterUpdate(v.Value(), indices, rows))
 }

@@ -82,7 +82,7 @@ func TestAssignRows(t *testing.T) {
 			})
 			fn := tensor.Function(func(ok T) none {
 				at, rows, _ := tensor.SparseRows(tensor.Ones(d, 3, 2).ScatterAdd(indices(4, 8, 4), 9))
-				tensor.Gated(ok.GreaterScalar(0), func() {
+				tensor.Predicated(ok.GreaterScalar(0), func() {
 					v.AssignRows(at, v.Rows(at).Add(rows))
 				})
 				return none{}

@@ -34,14 +34,14 @@ type Tensor struct {
 	variable *Variable // the variable this is the value of, for leaves
 	argument int       // position among a Function's arguments, -1 for others
 
-	trace    *trace        // the recording it belongs to, nil outside a Function
-	symbolic bool          // depends on an Input: has no data, ever
-	stop     bool          // gradients end here
-	scaled   any           // the scaler whose loss scale is in it; see MarkScaled
-	gradient *GradientMark // see GradientMark
-	mask     *Tensor       // see Mask
-	segment  *segment      // see Remat
-	custom   *custom       // see WithGradient
+	trace    *trace       // the recording it belongs to, nil outside a Function
+	symbolic bool         // depends on an Input: has no data, ever
+	stop     bool         // gradients end here
+	scaled   any          // the scaler whose loss scale is in it; see TagScaled
+	gradient *GradientTag // see GradientTag
+	mask     *Tensor      // see Mask
+	segment  *segment     // see Remat
+	custom   *custom      // see WithGradient
 
 	parts  []*Tensor // a tuple's tensors; the other fields are unused then
 	err    error     // a broken tensor: the error that made it
@@ -198,28 +198,28 @@ func (t *Tensor) Path() string { return t.path }
 // OpOf is the operation that t is the result of.
 func OpOf(t *Tensor) op.Code { return t.op }
 
-// MarkScaled returns t carrying the mark of a loss scale. The mark spreads to
-// everything computed from it, gradients included, until Unmark; optimizers
-// refuse tensors that carry one. by identifies who scaled.
-func MarkScaled(t *Tensor, by any) *Tensor {
+// TagScaled returns t with a tag that says that by, an optimizer, has scaled it.
+// Everything computed from it, gradients included, has the tag too, until Untag.
+// Optimizers refuse tensors with the tag.
+func TagScaled(t *Tensor, by any) *Tensor {
 	u := t.record(op.Identity, op.Attr{}, t)
 	u.scaled, u.gradient = by, nil
 	return u
 }
 
-// ScaledBy is who put the mark of a loss scale on t, or nil.
+// ScaledBy returns the by of TagScaled, nil if t has no such tag.
 func ScaledBy(t *Tensor) any { return t.scaled }
 
-// Unmark returns t without the mark of a loss scale. Its GradientMark tells
-// that by, who has divided by the scale or is about to, took it away.
-func Unmark(t *Tensor, by any) *Tensor {
+// Untag returns t without the tag of TagScaled. Its GradientTag says that by has
+// unscaled it.
+func Untag(t *Tensor, by any) *Tensor {
 	u := t.record(op.Identity, op.Attr{}, t)
-	u.scaled, u.gradient = nil, &GradientMark{UnscaledBy: []any{by}}
+	u.scaled, u.gradient = nil, &GradientTag{UnscaledBy: []any{by}}
 	return u
 }
 
-// Label names the recorder of everything that leads to ts, was recorded after
-// the mark since (see Mark), and has no name yet.
+// Label sets the path of the tensors that ts are computed from, that were recorded
+// after since (see SequencePoint), and that have no path yet.
 func Label(path string, since uint64, ts ...*Tensor) {
 	seen := map[*Tensor]bool{} // what has a path may read what has none: a layer with layers in it
 	var walk func(t *Tensor)
@@ -250,8 +250,8 @@ func Label(path string, since uint64, ts ...*Tensor) {
 	}
 }
 
-// Mark is the current position in the order of recording, for Label.
-func Mark() uint64 { return sequence.Load() }
+// SequencePoint returns the number of tensors recorded so far, for Label.
+func SequencePoint() uint64 { return sequence.Load() }
 
 // describe is String without elements.
 func (t *Tensor) describe() string {

@@ -196,7 +196,7 @@ func TestBroken(t *testing.T) {
 	for i, y := range []T{
 		b, b.Cast(dtype.Float16), x.CastLike(b), b.CastLike(x), b.Exp(), x.Add(b), b.AddScalar(1), b.Clip(0, 1), b.Sum(), b.SumSquares(), b.Mean(3),
 		b.ArgMax(1), b.Softmax(-1), b.MatMul(x), b.Reshape(2), b.ExpandDims(4), b.Squeeze(4), b.Transpose(), b.BroadcastTo(2), b.Slice(3, 0, 1),
-		b.Pad(nil, nil, 0), b.Gather(x), x.Gather(b), b.Widen(), b.StopGradient(), tensor.MarkScaled(b, 1), tensor.Unmark(b, 1), tensor.Concat(0, b, x),
+		b.Pad(nil, nil, 0), b.Gather(x), x.Gather(b), b.Widen(), b.StopGradient(), tensor.TagScaled(b, 1), tensor.Untag(b, 1), tensor.Concat(0, b, x),
 		tensor.Concat(0, x, b), tensor.Where(b, x, x), tensor.Tuple(x, b),
 	} {
 		if y.Err() != cause {
@@ -216,7 +216,7 @@ func TestBroken(t *testing.T) {
 func TestMarks(t *testing.T) {
 	v, w := variable("v", dtype.Float32, 1, 2), variable("w", dtype.Float32, 3, 4)
 	by := new(int)
-	loss := tensor.MarkScaled(v.Value().Mul(w.Value()).Sum().MulScalar(8), by)
+	loss := tensor.TagScaled(v.Value().Mul(w.Value()).Sum().MulScalar(8), by)
 	g := tensor.Gradients(loss, []V{v, w})
 	want(t, "gradient", g[0], 24, 32)
 	for name, x := range map[string]T{
@@ -228,7 +228,7 @@ func TestMarks(t *testing.T) {
 		}
 	}
 	for name, x := range map[string]T{
-		"unmarked": tensor.Unmark(g[0], by), "after": tensor.Unmark(g[0], by).MulScalar(2), "finite": g[0].AllFinite(), "comparison": g[0].Greater(v.Value()),
+		"unmarked": tensor.Untag(g[0], by), "after": tensor.Untag(g[0], by).MulScalar(2), "finite": g[0].AllFinite(), "comparison": g[0].Greater(v.Value()),
 		"selected": tensor.Where(g[0].AllFinite(), v.Value(), w.Value()), "index": g[0].ArgMax(0), "v": v.Value(),
 	} {
 		if tensor.ScaledBy(x) != nil {
@@ -236,14 +236,14 @@ func TestMarks(t *testing.T) {
 		}
 	}
 	half := v.Value().Cast(dtype.Float16).Sum()
-	if tensor.ScaledBy(tensor.Unmark(tensor.MarkScaled(half, by), by).Widen()) != nil || tensor.ScaledBy(tensor.MarkScaled(half, by).Widen()) != by {
+	if tensor.ScaledBy(tensor.Untag(tensor.TagScaled(half, by), by).Widen()) != nil || tensor.ScaledBy(tensor.TagScaled(half, by).Widen()) != by {
 		t.Error("Widen changes the mark")
 	}
 }
 
-// TestGated: inside, an Assign keeps the old value where the condition is
+// TestPredicated: inside, an Assign keeps the old value where the condition is
 // false; gates nest.
-func TestGated(t *testing.T) {
+func TestPredicated(t *testing.T) {
 	a, b, c := scalar("a", 1), scalar("b", 1), scalar("c", 1)
 	mean, held := scalar("mean", 1), scalar("held", 1)
 	mean.SetStatistic(true)
@@ -254,13 +254,13 @@ func TestGated(t *testing.T) {
 		add(mean, 1)
 		add(mean, 1)
 		add(a, 100)
-		tensor.Gated(p, func() {
+		tensor.Predicated(p, func() {
 			add(a, 1)
-			tensor.Gated(q, func() { add(b, 1) })
+			tensor.Predicated(q, func() { add(b, 1) })
 			add(a, 1)
 		})
 		add(c, 1)
-		tensor.GateStatistics(p)
+		tensor.PredicateStatistics(p)
 		add(held, 1) // after: gated as well
 		return none{}
 	}, vars{a, b, c, mean, held})
@@ -283,17 +283,17 @@ func TestGated(t *testing.T) {
 		}
 	}
 	yes := tensor.New([]bool{true})
-	wantError(t, "Gated outside", catch(func() { tensor.Gated(yes, func() {}) }), "Gated: the condition was not recorded in a Function")
-	wantError(t, "GateStatistics outside", catch(func() { tensor.GateStatistics(yes) }), "GateStatistics: the condition was not recorded in a Function")
+	wantError(t, "Predicated outside", catch(func() { tensor.Predicated(yes, func() {}) }), "Predicated: the condition was not recorded in a Function")
+	wantError(t, "PredicateStatistics outside", catch(func() { tensor.PredicateStatistics(yes) }), "PredicateStatistics: the condition was not recorded in a Function")
 }
 
-// TestGateAssigned: what was assigned before keeps the old value where the
+// TestPredicateAssigned: what was assigned before keeps the old value where the
 // condition is false, what is assigned later does not.
-func TestGateAssigned(t *testing.T) {
+func TestPredicateAssigned(t *testing.T) {
 	before, later := scalar("before", 1), scalar("later", 1)
 	fn := tensor.Function(func(x T) none {
 		before.Assign(before.Value().AddScalar(1))
-		tensor.GateAssigned(x.Squeeze(0))
+		tensor.PredicateAssigned(x.Squeeze(0))
 		later.Assign(later.Value().AddScalar(1))
 		return none{}
 	}, vars{before, later})
@@ -304,15 +304,15 @@ func TestGateAssigned(t *testing.T) {
 		want(t, "before", before, float64(1+i))
 		want(t, "later", later, float64(2+i))
 	}
-	wantError(t, "GateAssigned outside", catch(func() { tensor.GateAssigned(tensor.New([]bool{true})) }),
-		"GateAssigned: the condition was not recorded in a Function")
+	wantError(t, "PredicateAssigned outside", catch(func() { tensor.PredicateAssigned(tensor.New([]bool{true})) }),
+		"PredicateAssigned: the condition was not recorded in a Function")
 }
 
 // TestPaths: the graph of a step names who recorded what.
 func TestPaths(t *testing.T) {
 	v := scalar("dense/bias", 1)
 	fn := tensor.Function(func(x T) T {
-		since := tensor.Mark()
+		since := tensor.SequencePoint()
 		y := x.Add(v.Value()).Sum()
 		v.Assign(y)
 		tensor.Label("dense", since, y)

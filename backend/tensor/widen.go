@@ -23,7 +23,7 @@ func (t *Tensor) Widen() *Tensor {
 // widened re-records what made t with a float32 result, or returns nil when
 // that would change nothing.
 func (t *Tensor) widened() *Tensor {
-	again := func(a op.Attr, args ...*Tensor) *Tensor {
+	wide := func(a op.Attr, args ...*Tensor) *Tensor {
 		r := t.record(t.op, a, args...)
 		r.path, r.stop, r.scaled, r.gradient = t.path, t.stop, t.scaled, t.gradient
 		t.segment.add(r)
@@ -33,15 +33,15 @@ func (t *Tensor) widened() *Tensor {
 	switch t.op {
 	case op.MatMul, op.Conv, op.ConvInputGrad, op.ConvKernelGrad, op.Sum, op.Mean, op.SumSquares, op.Prod:
 		a.DType = dtype.Float32
-		return again(a, t.args[0:len(t.args):len(t.args)]...)
+		return wide(a, t.args[0:len(t.args):len(t.args)]...)
 	case op.Softmax, op.LogSoftmax:
 		a.DType = dtype.Invalid
-		return again(a, t.args[0].Widen())
+		return wide(a, t.args[0].Widen())
 	case op.Sigmoid:
-		return again(a, t.args[0].Widen())
+		return wide(a, t.args[0].Widen())
 	case op.Reshape, op.Transpose, op.BroadcastTo:
 		if w := t.args[0].widened(); w != nil {
-			return again(a, w)
+			return wide(a, w)
 		}
 	case op.Add:
 		x, y := t.args[0].widened(), t.args[1].widened()
@@ -54,13 +54,13 @@ func (t *Tensor) widened() *Tensor {
 		if y == nil {
 			y = t.args[1].castWide()
 		}
-		return again(a, x, y)
+		return wide(a, x, y)
 	case op.Identity:
 		if t.custom != nil {
 			return nil
 		}
 		if w := t.args[0].widened(); w != nil {
-			return again(a, w)
+			return wide(a, w)
 		}
 	}
 	return nil

@@ -97,7 +97,7 @@ func (c *confusion) variables(m named, thresholds int, labels ...int) []*tensor.
 // update records that a batch is counted.
 func (c *confusion) update(m named, class string, d decision, yTrue, yPred, weight *tensor.Tensor) {
 	check(class, yTrue, yPred)
-	since := tensor.Mark()
+	since := tensor.SequencePoint()
 	t, p := lossshape.Floats(class, yTrue, yPred)
 	if weight != nil {
 		weight = spread(class, weight, p.Shape())

@@ -220,7 +220,7 @@ func (c *matrix) update(m named, class string, k classes, yTrue, yPred, weight *
 	}
 	check(class, yTrue, yPred)
 	c.variables(m, k.n)
-	since := tensor.Mark()
+	since := tensor.SequencePoint()
 	index := func(x *tensor.Tensor, sparse bool) *tensor.Tensor {
 		if !sparse {
 			x = lossshape.Float(x).ArgMax(lossmath.Axis(class, k.axis, x))

@@ -60,7 +60,7 @@ func (m *Sum) Add(x *tensor.Tensor) { m.AddWeighted(x, nil) }
 func (m *Sum) AddWeighted(x, weight *tensor.Tensor) {
 	inFunction(m, "Add")
 	m.Variables()
-	since := tensor.Mark()
+	since := tensor.SequencePoint()
 	sum, _, _ := weigh("Sum", number("Sum", x), weight)
 	addTo(m, m.total, sum)
 	tensor.Label("metrics/"+m.MetricName(), since, m.total.Value())

@@ -118,7 +118,7 @@ func inFunction(m named, method string) {
 // add records that the values of a batch are added; class is for messages.
 func (r *ratio) add(m named, class string, values, weight *tensor.Tensor) {
 	r.variables(m)
-	since := tensor.Mark()
+	since := tensor.SequencePoint()
 	sum, samples, elements := weigh(class, values, weight)
 	addTo(m, r.total, sum.DivScalar(float64(elements)))
 	addTo(m, r.count, samples)
@@ -136,7 +136,7 @@ func (r *ratio) compare(m named, class string, yTrue, yPred, weight *tensor.Tens
 // compareSome is compare where f may say, for each value, whether it counts.
 func (r *ratio) compareSome(m named, class string, yTrue, yPred, weight *tensor.Tensor, f func(class string, t, p *tensor.Tensor) (values, counts *tensor.Tensor)) {
 	check(class, yTrue, yPred)
-	since := tensor.Mark()
+	since := tensor.SequencePoint()
 	values, counts := f(class, yTrue, yPred)
 	if m := lossshape.Mask(class, yPred, values); m != nil {
 		// What padding made must not do harm, even if it is not finite.

@@ -99,7 +99,7 @@ func updateF(s *sums, m named, class string, beta float64, average string, thres
 		tensor.Fail(class, "got Average %q, want one of none, micro, macro, weighted", average)
 	}
 	check(class, yTrue, yPred)
-	since := tensor.Mark()
+	since := tensor.SequencePoint()
 	t, p := lossshape.Floats(class, yTrue, yPred)
 	if p.Rank() != 2 {
 		tensor.Fail(class, "got predictions %v, want [batch classes]", yPred.Type())
@@ -194,7 +194,7 @@ func (m *R2Score) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
 		tensor.Fail(class, "got NumRegressors %d, want 0 or more", m.NumRegressors)
 	}
 	check(class, yTrue, yPred)
-	since := tensor.Mark()
+	since := tensor.SequencePoint()
 	t, p := lossshape.Floats(class, yTrue, yPred)
 	if p.Rank() == 1 {
 		t, p = t.ExpandDims(-1), p.ExpandDims(-1)

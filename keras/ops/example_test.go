@@ -1,7 +1,9 @@
 package ops_test
 
 import (
+	"context"
 	"fmt"
+	"math"
 
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/ops"
@@ -47,6 +49,44 @@ func ExampleGradients() {
 	x := keras.NewTensor([]float32{1, 2, 3}, 3)
 	fmt.Println(ops.Gradients(x.Square().Sum(), x)[0])
 	// Output: float32[3] [2 4 6]
+}
+
+// state is the owner of a variable.
+type state struct{ v *keras.Variable }
+
+func (s state) Variables() []*keras.Variable { return []*keras.Variable{s.v} }
+
+func ExamplePredicated() {
+	total := state{keras.NewState("total", keras.Float32, nil, nil)}
+	add := keras.Function(func(x *keras.Tensor) *keras.Tensor {
+		ops.Predicated(x.AllFinite(), func() { total.v.Assign(total.v.Value().Add(x)) })
+		return total.v.Value()
+	}, total)
+	for _, x := range []float32{1, float32(math.Inf(1)), 2} {
+		sum, err := add.Call(context.Background(), ops.Scalar(keras.Float32, float64(x)))
+		fmt.Println(sum, err)
+	}
+	// Output:
+	// float32[] 1 <nil>
+	// float32[] 1 <nil>
+	// float32[] 3 <nil>
+}
+
+func ExamplePredicateAssigned() {
+	total := state{keras.NewState("total", keras.Float32, nil, nil)}
+	add := keras.Function(func(x *keras.Tensor) *keras.Tensor {
+		total.v.Assign(total.v.Value().Add(x))
+		ops.PredicateAssigned(x.AllFinite())
+		return total.v.Value()
+	}, total)
+	for _, x := range []float32{1, float32(math.Inf(1)), 2} {
+		sum, err := add.Call(context.Background(), ops.Scalar(keras.Float32, float64(x)))
+		fmt.Println(sum, err)
+	}
+	// Output:
+	// float32[] 1 <nil>
+	// float32[] 1 <nil>
+	// float32[] 3 <nil>
 }
 
 func ExampleCatch() {

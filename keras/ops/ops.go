@@ -4,13 +4,13 @@
 // What Keras writes as a function of one tensor is a method here: x.Add(y),
 // x.MatMul(y), x.Softmax(-1), x.Slice(axis, start, limit), x.At(axis, i). This
 // package has the rest: functions of several tensors, constants, random
-// numbers, and what a custom layer, loss or loop needs besides.
+// numbers, and functions for custom layers, losses and training steps.
 //
 //	y := ops.Where(x.GreaterScalar(0), x, ops.Zeros(keras.Float32, 3, 4))
 //
-// Operations record; see package keras for when they are computed. They panic
-// with *keras.Error when something does not fit. [Catch] turns that panic into
-// an error.
+// Operations are recorded; package keras says when they are computed. They panic
+// with *keras.Error if something does not fit. [Catch] turns that panic into an
+// error.
 package ops
 
 import (
@@ -35,7 +35,7 @@ func Ones(d DType, shape ...int) *Tensor { return tensor.Ones(d, shape...) }
 // Full returns a tensor whose elements are all v (Keras: ops.full).
 func Full(d DType, v float64, shape ...int) *Tensor { return tensor.Full(d, v, shape...) }
 
-// Scalar returns a tensor of no axes.
+// Scalar returns a tensor of rank 0.
 func Scalar(d DType, v float64) *Tensor { return tensor.Scalar(d, v) }
 
 // Arange returns 0, 1, 2 … n-1 (Keras: ops.arange).
@@ -51,8 +51,8 @@ func Stack(axis int, ts ...*Tensor) *Tensor { return tensor.Stack(axis, ts...) }
 // three broadcast (Keras: ops.where).
 func Where(cond, a, b *Tensor) *Tensor { return tensor.Where(cond, a, b) }
 
-// Einsum sums products of x and y over the axes that the result lacks (Keras:
-// ops.einsum): "abc,cd->abd".
+// Einsum returns the sums of products of x and y over the axes that the result
+// does not have (Keras: ops.einsum): "abc,cd->abd".
 func Einsum(equation string, x, y *Tensor) *Tensor { return tensor.Einsum(equation, x, y) }
 
 // ConvOptions are the arguments of the methods Conv and ConvTranspose (Keras:
@@ -95,13 +95,13 @@ func Scan(step func(states, x []*Tensor) (next, y []*Tensor), init, xs []*Tensor
 }
 
 // Remat records f, which computes a part of a model, and returns its result.
-// The gradient computes the part again instead of keeping its inner values
-// (gradient checkpointing; Keras: remat). The numbers are the same to the bit.
+// Gradients recompute this part instead of keeping its inner values (gradient
+// checkpointing; Keras: remat). Results have the same bits.
 func Remat(f func() *Tensor) *Tensor { return tensor.Remat(f) }
 
 // RandomUniform returns float32 numbers in [0, 1) (Keras: random.uniform). They
-// are a function of state and stream alone. A layer gets a state from
-// layers.NextState.
+// are a function of state, an int64 [2] tensor, and stream alone. A layer gets a
+// state from layers.NextState.
 func RandomUniform(state *Tensor, stream uint64, shape ...int) *Tensor {
 	return tensor.RandomUniform(state, stream, shape...)
 }
@@ -113,15 +113,28 @@ func RandomNormal(state *Tensor, stream uint64, shape ...int) *Tensor {
 	return tensor.RandomNormal(state, stream, shape...)
 }
 
-// RandomKeep returns bools that are true with the probability 1-rate: the
-// elements that dropout keeps. See RandomUniform for state and stream.
+// RandomKeep returns bools that are true with probability 1-rate, for dropout. See
+// RandomUniform for state and stream.
 func RandomKeep(state *Tensor, stream uint64, rate float64, shape ...int) *Tensor {
 	return tensor.RandomKeep(state, stream, rate, shape...)
 }
 
-// Gradients returns the derivative of a scalar loss by each tensor (PyTorch:
-// autograd.grad). For variables use keras.Gradients.
+// Gradients returns the derivatives of a scalar loss with respect to tensors, nil
+// for a tensor that the loss does not depend on (PyTorch: autograd.grad). For
+// variables use keras.Gradients.
 func Gradients(loss *Tensor, by ...*Tensor) []*Tensor { return tensor.GradientsAt(loss, by...) }
+
+// Predicated runs f. Variables that f assigns keep their values if cond, a bool
+// scalar that is computed in the same Function, is false. So a custom training
+// step can be skipped without reading cond back:
+//
+//	finite := optimizers.AllFinite(gradients)
+//	ops.Predicated(finite, func() { optimizer.ApplyGradients(gradients, variables) })
+func Predicated(cond *Tensor, f func()) { tensor.Predicated(cond, f) }
+
+// PredicateAssigned is Predicated for all assignments that were recorded before
+// this call, such as those of moving statistics in the forward pass.
+func PredicateAssigned(cond *Tensor) { tensor.PredicateAssigned(cond) }
 
 // Eval computes tensors as one program. It is not needed to read them: reading
 // a tensor computes it.

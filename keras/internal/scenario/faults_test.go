@@ -42,7 +42,7 @@ var faults = []fault{
 	{"operands of a product's gradient exchanged", "backend/tensor/gradients.go", "both(t, g.Mul(t.args[1]), g.Mul(t.args[0]))", "both(t, g.Mul(t.args[0]), g.Mul(t.args[1]))", "./backend/tensor"},
 	{"the gradient of a divisor has the wrong sign", "backend/tensor/gradients.go", "return both(t, d, d.Mul(t).Neg())", "return both(t, d, d.Mul(t))", "./backend/tensor"},
 	{"a skipped step moves statistics", "backend/tensor/capture.go", "v.bound = Where(cond, v.bound, v.leaf)", "v.bound = Where(cond, v.bound, v.bound)", "./optimizers"},
-	{"a step that is not finite is applied", "optimizers/lossscale.go", "tensor.Gated(finite, func() { o.Inner.ApplyGradients(widened, vars) })", "o.Inner.ApplyGradients(widened, vars)", "./optimizers"},
+	{"a step that is not finite is applied", "optimizers/lossscale.go", "tensor.Predicated(finite, func() { o.Inner.ApplyGradients(widened, vars) })", "o.Inner.ApplyGradients(widened, vars)", "./optimizers"},
 	{"the loss scale grows one step late", "optimizers/lossscale.go", "grown := good.GreaterEqual(", "grown := good.Greater(", "./optimizers"},
 	{"a window of accumulated gradients is one call short", "optimizers/state.go", "last = step.Equal(tensor.Scalar(dtype.Int64, float64(n-1)))", "last = step.Equal(tensor.Scalar(dtype.Int64, float64(max(0, n-2))))", "./optimizers"},
 	{"the second SwapEMA does not give the weights back", "optimizers/ema.go", "w = back[v]", "_ = back[v]", "./optimizers"},

@@ -11,11 +11,11 @@ import (
 // Shapes: t [n rows columns] → [n columns] each.
 func (t *Tensor) Moments() (mean, variance *Tensor) {
 	both := t.record(op.Moments, op.Attr{}, t)
-	return both.half(0), both.half(1)
+	return both.row(0), both.row(1)
 }
 
-// half is one of a pair of results [2 …].
-func (t *Tensor) half(i int) *Tensor {
+// row returns t[i].
+func (t *Tensor) row(i int) *Tensor {
 	if t.err != nil {
 		return t
 	}
@@ -39,17 +39,16 @@ func BatchNorm(t, gain, shift *Tensor, o BatchNormOptions) *Tensor {
 	return t.record(op.BatchNorm, op.Attr{Epsilon: o.Epsilon, Groups: o.Groups, DType: o.DType}, t, gain, shift)
 }
 
-// batchNormGradient: with h = (x-mean)·scale, the gradient by x is
-// what comes through the gain less its mean and its part along h, which the
-// moments take out again. Both means follow from sums down the columns, so
-// that x and g are read twice in all.
+// batchNormGradient: with h = (x-mean)·scale and u = g·gain, the gradient with
+// respect to x is (u - mean(u) - h·mean(u·h))·scale. Both means follow from sums
+// over the columns, so x and g are read twice in all.
 func batchNormGradient(t, g *Tensor) []*Tensor {
 	x, gain := t.args[0], t.args[1]
 	moments := x.record(op.Moments, op.Attr{}, x)
 	m, s := op.ColumnStatistics(recorder{}, t.attr, moments)
 	mean, scale := m.(*Tensor), s.(*Tensor)
 	sums := x.record(op.BatchNormReduce, op.Attr{}, x, mean, g)
-	sum, along := sums.half(0), sums.half(1).Mul(scale)
+	sum, along := sums.row(0), sums.row(1).Mul(scale)
 	byGain, byShift := along.Sum(0), sum.Sum(0)
 
 	n, rows, columns := x.typ.Shape[0], x.typ.Shape[1], x.typ.Shape[2]
@@ -57,7 +56,7 @@ func batchNormGradient(t, g *Tensor) []*Tensor {
 	if groups == 0 {
 		groups = columns
 	}
-	// share is the mean over what has moments in common, for each column.
+	// share returns, for each column, minus the mean over the columns of its group.
 	share := func(sum *Tensor) *Tensor {
 		sum = sum.Mul(gain)
 		if groups < columns {
@@ -66,8 +65,9 @@ func batchNormGradient(t, g *Tensor) []*Tensor {
 		return sum.Mul(scale).MulScalar(-1 / float64(rows*(columns/groups)))
 	}
 	each := func(x *Tensor) *Tensor { return x.Reshape(n, 1, columns) }
-	// The forward pass computes x-mean too. Were the two taken for one, it would
-	// be kept in float32 next to x, which the sums read anyway.
+	// The forward pass computes x-mean too. The Barrier prevents common
+	// subexpressions: x-mean would be saved in float32 next to x, which the sums
+	// read anyway.
 	x = x.record(op.Barrier, op.Attr{}, x, g)
 	dx := g.CastLike(gain).Mul(each(scale.Mul(gain))).
 		Add(x.accumulator().Sub(each(mean)).Mul(each(share(along).Mul(scale)))).

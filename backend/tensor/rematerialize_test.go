@@ -8,11 +8,11 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
-// TestKeepLeast: of a deep chain of products and gelus in 16 bits, the backward
-// pass keeps two 16-bit values for each gelu, what went in and what came out,
-// and not the float32 ones between that its gradient names. Eager execution,
-// where all is there anyway, gives the same bits.
-func TestKeepLeast(t *testing.T) {
+// TestRematerialize: for a deep chain of products and gelus in 16 bits, the
+// backward pass saves two 16-bit values of each gelu, its operand and its result,
+// and not the float32 values between them that its gradient rule reads. Eager
+// execution, which has every value, gives the same bits.
+func TestRematerialize(t *testing.T) {
 	if backend.Skipping() {
 		t.Skip("tests what MEZZO_SKIP leaves out")
 	}
@@ -37,8 +37,8 @@ func TestKeepLeast(t *testing.T) {
 		x := tensor.New(data, rows, units)
 		got := must[[]byte](t)(must[[]T](t)(step.Call(ctx, x))[0].Bytes())
 		memory := must[tensor.Memory](t)(step.MemoryOf(x)).Arena
-		// Two values of each gelu, in its type, and at most six of float32 at a
-		// time that are on their way.
+		// Two values of each gelu, in its type, and at most six float32 values that
+		// are live at a time.
 		if most := (2*depth*d.Size() + 6*4) * rows * units; memory > most {
 			t.Errorf("%v: %d bytes, want at most %d", d, memory, most)
 		}
