@@ -54,7 +54,7 @@ func TestMatMul(t *testing.T) {
 func naiveMatMul(x, y array, ta, tb bool, out op.Shape) []float64 {
 	xs, ys := x.values(), y.values()
 	rank := len(out)
-	m, n, lead := out[rank-2], out[rank-1], out[:rank-2]
+	m, n, ld := out[rank-2], out[rank-1], out[:rank-2]
 	k := x.Shape[len(x.Shape)-1]
 	if ta {
 		k = x.Shape[len(x.Shape)-2]
@@ -62,8 +62,8 @@ func naiveMatMul(x, y array, ta, tb bool, out op.Shape) []float64 {
 	r := make([]float64, out.Size())
 	for i := range r {
 		batch, row, col := i/(m*n), i/n%m, i%n
-		xa := index(batch, lead, x.Shape[:len(x.Shape)-2]) * m * k
-		ya := index(batch, lead, y.Shape[:len(y.Shape)-2]) * k * n
+		xa := index(batch, ld, x.Shape[:len(x.Shape)-2]) * m * k
+		ya := index(batch, ld, y.Shape[:len(y.Shape)-2]) * k * n
 		for p := range k {
 			u, v := xa+row*k+p, ya+p*n+col
 			if ta {

@@ -98,7 +98,7 @@ func (k *stepLoop) Run(r *exec.Run) {
 			if k.Reverse {
 				before = k.Steps
 			}
-			copy(k.kept(out, s, before), first)
+			copy(k.state(out, s, before), first)
 		}
 		if p.stage >= 0 {
 			copy(r.Shared[p.stage:][:p.bytes], first)
@@ -155,8 +155,8 @@ func (p *loopPart) place(r *exec.Run, i int) []byte {
 	return r.Shared[at:][:p.bytes:p.bytes]
 }
 
-// kept is value i of a kept state.
-func (k *stepLoop) kept(out []byte, s, i int) []byte {
+// state is value i of state s, in the result.
+func (k *stepLoop) state(out []byte, s, i int) []byte {
 	n := k.inputs[k.Sequences+s].bytes
 	at := k.sections.States[s].Start*k.size + i*n
 	return out[at : at+n : at+n]
@@ -188,7 +188,7 @@ func (k *stepLoop) bind(r *exec.Run, inner *execution, i int) {
 			if p := &k.inputs[k.Sequences+s]; p.stage >= 0 {
 				data = p.place(r, i+1)
 			} else {
-				data = k.kept(result, s, after)
+				data = k.state(result, s, after)
 			}
 		case s < 0:
 			p := &k.inputs[buffer]
@@ -201,7 +201,7 @@ func (k *stepLoop) bind(r *exec.Run, inner *execution, i int) {
 			if p := &k.inputs[buffer]; p.stage >= 0 {
 				data = p.place(r, i)
 			} else {
-				data = k.kept(result, s, before)
+				data = k.state(result, s, before)
 			}
 		default:
 			data = r.Values[k.args[buffer]]
@@ -221,7 +221,7 @@ func (k *stepLoop) collect(r *exec.Run, i int) {
 	}
 	for s := range k.Kept {
 		if p := &k.inputs[k.Sequences+s]; p.stage >= 0 {
-			copy(k.kept(out, s, after), p.place(r, i+1))
+			copy(k.state(out, s, after), p.place(r, i+1))
 		}
 	}
 }

@@ -78,8 +78,8 @@ func rounds(bytes int, f func()) time.Duration {
 	return time.Since(start) / time.Duration(n)
 }
 
-// sizes are the bytes that an operation reads and writes in all: within the
-// first cache, within the second, and beyond all that one program can count on.
+// sizes are the bytes that an operation reads and writes in all: within L1,
+// within the second, and beyond all that one program can count on.
 var sizes = []struct {
 	name  string
 	bytes int

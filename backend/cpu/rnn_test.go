@@ -83,13 +83,13 @@ func TestScanColumns(t *testing.T) {
 						return arrayOf(d, shape, func(int) float64 { return (rng.Float64() - 0.5) / 4 })
 					}
 					// The first rows of each batch are the same.
-					rows := func(lead int, width int) array {
-						x := make([]float64, lead*few*width)
+					rows := func(ld int, width int) array {
+						x := make([]float64, ld*few*width)
 						for i := range x {
 							x[i] = rng.Float64() - 0.5
 						}
-						shape := op.Shape{lead, batch, width}
-						if lead == 1 {
+						shape := op.Shape{ld, batch, width}
+						if ld == 1 {
 							shape = shape[1:]
 						}
 						return arrayOf(d, shape, func(i int) float64 {

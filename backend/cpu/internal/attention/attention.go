@@ -80,7 +80,7 @@ func (k *attention) init(b *exec.Builder, v *ir.Value, operands int) {
 		k.before, k.after = 0, 1
 	}
 	// A packed block of keys and one of values, and the accumulators of as many
-	// gradients, are to stay in the second cache.
+	// gradients, are to stay in L2.
 	most := 512
 	for most > 64 && most*max(k.Features, k.ValueFeatures) > 512*64 {
 		most /= 2
@@ -152,7 +152,7 @@ type forward struct {
 	queries    int         // of a chunk
 	chunks     int         // of a head
 
-	leadQ, leadS, leadO                                                        int
+	ldQ, ldS, ldO                                                              int
 	atQ, atO, atTop, atSum, atBefore, atFresh, atScale, atBlind, atK, atV, atS int
 }
 
@@ -174,15 +174,15 @@ func New(b *exec.Builder, v *ir.Value) exec.Kernel {
 	k.queries = max(1, min(tiling.Even(k.Queries, 1024, k.blockRows), k.queries))
 	k.chunks = tiling.CeilDiv(k.Queries, k.queries)
 	rows := min(k.blockRows, k.queries)
-	k.leadQ, k.leadS, k.leadO = k.rowLD(k.Features), k.sumLD(k.blockKeys), k.sumLD(k.ValueFeatures)
+	k.ldQ, k.ldS, k.ldO = k.rowLD(k.Features), k.sumLD(k.blockKeys), k.sumLD(k.ValueFeatures)
 	var l tiling.Layout
-	k.atQ = l.Take(k.rows(k.queries)*k.leadQ + 4*k.Features)
-	k.atO = l.Take(k.rows(k.queries) * k.leadO)
+	k.atQ = l.Take(k.rows(k.queries)*k.ldQ + 4*k.Features)
+	k.atO = l.Take(k.rows(k.queries) * k.ldO)
 	k.atTop, k.atSum = l.Take(4*k.queries), l.Take(8*k.queries)
 	k.atBefore, k.atFresh, k.atScale = l.Take(4*rows), l.Take(4*rows), l.Take(4*k.queries)
 	k.atBlind = l.Take(k.queries)
 	k.atK, k.atV = l.Take(k.size(k.Features, k.blockKeys)), l.Take(k.size(k.blockKeys, k.ValueFeatures))
-	k.atS = l.Take(k.rows(rows) * k.leadS)
+	k.atS = l.Take(k.rows(rows) * k.ldS)
 	k.takeRows(&l, rows)
 	b.ReserveScratch(int(l))
 	return k
@@ -204,12 +204,12 @@ func (k *forward) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	base := unsafe.Pointer(&w.Scratch[0])
 	k.begin()
 	src, step := k.operand(r.Values[k.q], batch, k.Queries, k.Heads, head, t0, k.Features)
-	k.load(unsafe.Add(base, k.atQ), k.leadQ, src, step, n, k.Features, k.before)
+	k.load(unsafe.Add(base, k.atQ), k.ldQ, src, step, n, k.Features, k.before)
 	top, sum := lanes.ViewOf[float32](w.Scratch[k.atTop:], n), lanes.ViewOf[float64](w.Scratch[k.atSum:], n)
 	lanes.Fill(top, float32(math.Inf(-1)))
 	clear(sum)
 	if k.partly() {
-		clear(w.Scratch[k.atO : k.atO+n*k.leadO])
+		clear(w.Scratch[k.atO : k.atO+n*k.ldO])
 	}
 	next := k.prefetches(r, i)
 	for s := 0; s < k.Keys; s += k.blockKeys {
@@ -239,15 +239,15 @@ func (k *forward) block(r *exec.Run, w *exec.Worker, next *prefetchList, batch, 
 	scores := unsafe.Add(base, k.atS)
 	from := first * k.tiles.NR
 	cols := min(last*k.tiles.NR, keys) - from
-	k.multiply(scores, k.leadS, rows, cols, k.cells(k.Features), unsafe.Add(base, k.atQ+t*k.leadQ), k.leadQ, false, key.from(0, first), false, next)
+	k.multiply(scores, k.ldS, rows, cols, k.cells(k.Features), unsafe.Add(base, k.atQ+t*k.ldQ), k.ldQ, false, key.from(0, first), false, next)
 	for i := 0; i < rows; {
 		same, lo, hi := k.alike(t0+t+i, rows-i, s+from, cols)
-		b := scoreRows{x: unsafe.Add(scores, i*k.leadS), lead: k.leadS, rows: same, lo: lo, n: hi, all: k.depth(cols), batch: batch, head: head, t: t0 + t + i, s: s + from}
+		b := scoreRows{x: unsafe.Add(scores, i*k.ldS), ld: k.ldS, rows: same, lo: lo, n: hi, all: k.depth(cols), batch: batch, head: head, t: t0 + t + i, s: s + from}
 		k.weigh(r, w, b, t+i)
 		i += same
 	}
 	row := from / k.tiles.Step
-	k.multiply(unsafe.Add(base, k.atO+t*k.leadO), k.leadO, rows, k.ValueFeatures, k.cells(cols), scores, k.leadS, false, value.from(row, 0), s > 0 || k.partly(), next)
+	k.multiply(unsafe.Add(base, k.atO+t*k.ldO), k.ldO, rows, k.ValueFeatures, k.cells(cols), scores, k.ldS, false, value.from(row, 0), s > 0 || k.partly(), next)
 }
 
 // prefetches is what chunk i writes and the next one reads.
@@ -268,7 +268,7 @@ func (k *forward) prefetches(r *exec.Run, i int) (a prefetchList) {
 	return a
 }
 
-// weigh turns scores, of queries from number i of the chunk on, into weights that
+// weigh converts scores, of queries from number i of the chunk on, into weights that
 // are not yet divided by their sum.
 func (k *forward) weigh(r *exec.Run, w *exec.Worker, b scoreRows, i int) {
 	if b.lo == b.n {
@@ -285,12 +285,12 @@ func (k *forward) weigh(r *exec.Run, w *exec.Worker, b scoreRows, i int) {
 		if sum[j] != 0 && before[j] != top[j] {
 			fade := float32(math.Exp(float64(k.after) * (float64(before[j]) - float64(top[j]))))
 			sum[j] *= float64(fade)
-			scaleRow(floatsAt(unsafe.Pointer(&w.Scratch[k.atO+(i+j)*k.leadO]), k.ValueFeatures), fade)
+			scaleRow(floatsAt(unsafe.Pointer(&w.Scratch[k.atO+(i+j)*k.ldO]), k.ValueFeatures), fade)
 		}
 		sum[j] += float64(v)
 	}
 	if k.drop != nil {
-		flags, step := k.kept(r, w, b)
+		flags, step := k.dropoutFlags(r, w, b)
 		b.choose(flags, step, k.pairs, lanes.Zeros[:])
 	}
 }
@@ -316,7 +316,7 @@ func (k *forward) store(r *exec.Run, w *exec.Worker, batch, head, t0, n int) {
 		for i, v := range sum {
 			by[i] = float32(keep / v)
 		}
-		k.result.store(r, first, k.Heads, unsafe.Pointer(&w.Scratch[k.atO]), k.leadO, n, by, 1, k.numbers(w))
+		k.result.store(r, first, k.Heads, unsafe.Pointer(&w.Scratch[k.atO]), k.ldO, n, by, 1, k.numbers(w))
 		for i, none := range blind {
 			if none != 0 {
 				k.result.clear(r, first+i*k.Heads)

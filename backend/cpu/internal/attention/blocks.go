@@ -49,7 +49,7 @@ func (x *blocks) rows(n int) int { return tiling.RoundUp(n, x.tiles.Unit) }
 func (x *blocks) cols(n int) int { return tiling.RoundUp(n, x.tiles.NR) }
 
 // rowLD is the bytes from a row of n elements to the next, when they are the
-// first operand or, of float32, any: so that rows share no lines of the cache.
+// first operand or, of float32, any: so that rows share no cache lines.
 func (x *blocks) rowLD(n int) int { return paddedLD(4 * max(x.cells(n), x.cols(n)/x.tiles.Step)) }
 
 // sumLD is the bytes from a row of n sums to the next.
@@ -62,10 +62,10 @@ func paddedLD(n int) int { return tiling.RoundUp(n, 2*product.RowPad) + 2*produc
 func (x *blocks) size(depth, cols int) int { return 4 * x.cells(depth) * x.cols(cols) }
 
 // panels is a second operand: panels of NR columns, some bytes apart, with
-// rows lead bytes apart.
+// rows ld bytes apart.
 type panels struct {
-	data        unsafe.Pointer
-	panel, lead int
+	data      unsafe.Pointer
+	panel, ld int
 }
 
 // packed is what transposed and straight write to d.
@@ -75,11 +75,11 @@ func (x *blocks) packed(d unsafe.Pointer, depth int) panels {
 }
 
 // inPlace is a matrix of float32 as second operand.
-func (x *blocks) inPlace(d unsafe.Pointer, lead int) panels { return panels{d, 4 * x.tiles.NR, lead} }
+func (x *blocks) inPlace(d unsafe.Pointer, ld int) panels { return panels{d, 4 * x.tiles.NR, ld} }
 
 // from is b without its first rows and panels.
 func (b panels) from(row, panel int) panels {
-	b.data = unsafe.Add(b.data, row*b.lead+panel*b.panel)
+	b.data = unsafe.Add(b.data, row*b.ld+panel*b.panel)
 	return b
 }
 
@@ -95,7 +95,7 @@ func (x *blocks) transposed(d, src unsafe.Pointer, lds, cols, depth int) panels 
 			if load > 0 {
 				from = unsafe.Add(src, (j+i)*lds)
 			}
-			x.set.Transpose[x.element](unsafe.Add(to, 4*i), b.lead, from, lds, depth, 1<<load-1, 1<<min(16, nr-i)-1)
+			x.set.Transpose[x.element](unsafe.Add(to, 4*i), b.ld, from, lds, depth, 1<<load-1, 1<<min(16, nr-i)-1)
 		}
 	}
 	return b
@@ -108,7 +108,7 @@ func (x *blocks) straight(d, src unsafe.Pointer, lds, cols, depth int) panels {
 	for j := 0; j < cols; j += nr {
 		to := unsafe.Add(d, j/nr*b.panel)
 		x.pad(to, depth)
-		x.set.Lanes[x.element](to, b.lead, unsafe.Add(src, j*x.element.Size()), lds, depth, 1<<min(nr, cols-j)-1, 1<<nr-1)
+		x.set.Lanes[x.element](to, b.ld, unsafe.Add(src, j*x.element.Size()), lds, depth, 1<<min(nr, cols-j)-1, 1<<nr-1)
 	}
 	return b
 }
@@ -122,22 +122,22 @@ func (x *blocks) pad(d unsafe.Pointer, depth int) {
 // load copies rows of n elements, lds bytes apart, as a first operand, times
 // scale, and clears what pads them. Pairs are rounded once more unless that is
 // exact.
-func (x *blocks) load(d unsafe.Pointer, lead int, src unsafe.Pointer, lds, rows, n int, scale float32) {
+func (x *blocks) load(d unsafe.Pointer, ld int, src unsafe.Pointer, lds, rows, n int, scale float32) {
 	size, end := n*4, 4*x.cells(n)
 	if x.pairs {
 		size = n * 2
 	}
 	v, copied := vec.Current(), (x.pairs || x.from == dtype.Float32) && scale == 1 && n > 0
 	if copied = copied && v != nil && v.Scores != nil; copied {
-		v.CopyRows(d, src, lead, lds, size, rows)
+		v.CopyRows(d, src, ld, lds, size, rows)
 	}
 	for i := range rows {
-		to, from := unsafe.Add(d, i*lead), unsafe.Add(src, i*lds)
+		to, from := unsafe.Add(d, i*ld), unsafe.Add(src, i*lds)
 		row := floatsAt(to, n)
 		switch {
 		case copied:
 		case x.pairs && scale != 1:
-			row = floatsAt(unsafe.Add(d, rows*lead), n)
+			row = floatsAt(unsafe.Add(d, rows*ld), n)
 			x.set.Widen[gemm.BF16](unsafe.Pointer(unsafe.SliceData(row)), from, n)
 			scaleRow(row, scale)
 			x.set.Narrow[gemm.BF16](to, unsafe.Pointer(unsafe.SliceData(row)), n)
@@ -158,13 +158,13 @@ func (x *blocks) load(d unsafe.Pointer, lead int, src unsafe.Pointer, lds, rows,
 }
 
 // multiply computes d = a·b, or adds that to d: rows times cols sums, cells
-// steps deep. If turned, a lies with the inner dimension down. With each kernel
+// steps deep. If transposed, a lies with the inner dimension down. With each kernel
 // comes a part of what is needed next.
-func (x *blocks) multiply(d unsafe.Pointer, ldd, rows, cols, cells int, a unsafe.Pointer, lda int, turned bool, b panels, add bool, next *prefetchList) {
+func (x *blocks) multiply(d unsafe.Pointer, ldd, rows, cols, cells int, a unsafe.Pointer, lda int, transposed bool, b panels, add bool, next *prefetchList) {
 	t := x.tiles
 	rowA := lda
 	wide, narrow := t.Rows, t.NarrowRows
-	if turned {
+	if transposed {
 		rowA, wide, narrow = 4, t.Inner, t.NarrowInner
 	}
 	units := tiling.CeilDiv(rows, t.Unit)
@@ -185,7 +185,7 @@ func (x *blocks) multiply(d unsafe.Pointer, ldd, rows, cols, cells int, a unsafe
 				s = nil
 			}
 			next.part()
-			kernels[end-at](cells, unsafe.Add(a, at*rowA), lda, bj, b.lead, s, ldd, di, ldd, 1<<n-1)
+			kernels[end-at](cells, unsafe.Add(a, at*rowA), lda, bj, b.ld, s, ldd, di, ldd, 1<<n-1)
 		}
 	}
 }

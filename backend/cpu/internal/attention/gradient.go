@@ -33,11 +33,11 @@ type gradient struct {
 	passes           []gradPass
 	means            lanes.Rows // over a result and its gradient
 
-	leadQ, leadG, leadS, leadT                 int
-	atQ, atG, atTurnQ, atTurnG, atTurn, atMean int
-	atKey, atRow, atValue, atWeights, atSlopes int
-	atPacked                                   int // of pairs
-	atDQ, atDK, atDV                           int
+	ldQ, ldG, ldS, ldT                                      int
+	atQ, atG, atTransposedQ, atTransposedG, atPairs, atMean int
+	atKey, atRow, atValue, atWeights, atSlopes              int
+	atPacked                                                int // of pairs
+	atDQ, atDK, atDV                                        int
 }
 
 // gradPass computes gradients in chunks of some queries and some keys.
@@ -75,23 +75,23 @@ func NewGrad(b *exec.Builder, v *ir.Value) exec.Kernel {
 		}
 	}
 	rows, most := k.depthRows(k.blockRows), k.passes[0].queries
-	k.leadQ, k.leadG, k.leadS = k.rowLD(k.Features), k.rowLD(k.ValueFeatures), k.sumLD(k.blockKeys)
+	k.ldQ, k.ldG, k.ldS = k.rowLD(k.Features), k.rowLD(k.ValueFeatures), k.sumLD(k.blockKeys)
 	var l tiling.Layout
-	k.atQ, k.atG = l.Take(rows*k.leadQ+4*k.Features), l.Take(rows*k.leadG)
+	k.atQ, k.atG = l.Take(rows*k.ldQ+4*k.Features), l.Take(rows*k.ldG)
 	k.atMean = l.Take(4 * k.blockRows)
 	k.atKey, k.atValue = l.Take(k.size(k.Features, k.blockKeys)), l.Take(k.size(k.ValueFeatures, k.blockKeys))
 	k.atRow = l.Take(k.size(k.blockKeys, k.Features))
 	// They hold packed results before weights, and a row of features after.
-	block := max(rows*k.leadS, k.size(k.ValueFeatures, k.blockRows), k.transposedLD(max(k.Features, k.ValueFeatures)))
+	block := max(rows*k.ldS, k.size(k.ValueFeatures, k.blockRows), k.transposedLD(max(k.Features, k.ValueFeatures)))
 	k.atWeights, k.atSlopes = l.Take(block), l.Take(block)
 	if k.pairs {
-		k.leadT = paddedLD(4 * k.cells(k.blockRows))
+		k.ldT = paddedLD(4 * k.cells(k.blockRows))
 		k.atPacked = l.Take(k.size(k.blockRows, k.blockKeys))
-		k.atTurnQ, k.atTurnG = l.Take(k.rows(k.Features)*k.leadT), l.Take(k.rows(k.ValueFeatures)*k.leadT)
-		k.atTurn = l.Take(64 * k.cells(k.blockRows))
+		k.atTransposedQ, k.atTransposedG = l.Take(k.rows(k.Features)*k.ldT), l.Take(k.rows(k.ValueFeatures)*k.ldT)
+		k.atPairs = l.Take(64 * k.cells(k.blockRows))
 	}
 	k.atDQ = l.Take(k.rowsOf(share, most) * k.sumLD(k.Features))
-	k.atDK, k.atDV = l.Take(k.sumRows(k.Features)*k.leadS), l.Take(k.sumRows(k.ValueFeatures)*k.leadS)
+	k.atDK, k.atDV = l.Take(k.sumRows(k.Features)*k.ldS), l.Take(k.sumRows(k.ValueFeatures)*k.ldS)
 	k.takeRows(&l, k.blockRows)
 	b.ReserveScratch(int(l))
 	return k
@@ -105,7 +105,7 @@ func (k *gradient) rowsOf(heads, queries int) int {
 // depthRows is what n rows are padded to when they are an inner dimension, too.
 func (k *gradient) depthRows(n int) int { return k.rows(k.depth(n)) }
 
-// sumRows is what n rows of turned sums are padded to: they are turned back 16
+// sumRows is what n rows of transposed sums are padded to: they are transposed back 16
 // at a time.
 func (k *gradient) sumRows(n int) int { return tiling.RoundUp(n, max(16, k.tiles.Unit)) }
 
@@ -130,9 +130,9 @@ func (p *gradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	n, end := min(p.queries, k.Queries-q0), min(s0+p.keys, k.Keys)
 	share := k.Heads / k.KeyHeads
 	base := unsafe.Pointer(&w.Scratch[0])
-	leadDQ := k.sumLD(k.Features)
+	ldDQ := k.sumLD(k.Features)
 	if p.ofQueries {
-		clear(w.Scratch[k.atDQ : k.atDQ+k.rowsOf(share, n)*leadDQ])
+		clear(w.Scratch[k.atDQ : k.atDQ+k.rowsOf(share, n)*ldDQ])
 	}
 	k.begin()
 	for s := s0; s < end; s += k.blockKeys {
@@ -146,8 +146,8 @@ func (p *gradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		src, step = k.operand(r.Values[k.v], batch, k.Keys, k.KeyHeads, head, s, k.ValueFeatures)
 		c.value = k.transposed(unsafe.Add(base, k.atValue), src, step, keys, k.ValueFeatures)
 		if p.ofKeys {
-			clear(w.Scratch[k.atDK : k.atDK+k.sumRows(k.Features)*k.leadS])
-			clear(w.Scratch[k.atDV : k.atDV+k.sumRows(k.ValueFeatures)*k.leadS])
+			clear(w.Scratch[k.atDK : k.atDK+k.sumRows(k.Features)*k.ldS])
+			clear(w.Scratch[k.atDV : k.atDV+k.sumRows(k.ValueFeatures)*k.ldS])
 		}
 		for j := range share {
 			c.head = head*share + j
@@ -156,9 +156,9 @@ func (p *gradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
 				next := p.prefetches(&c, i, j, t, n, s+keys == end)
 				var sums unsafe.Pointer // scratch has no room for them in the pass of the keys
 				if p.ofQueries {
-					sums = unsafe.Add(base, k.atDQ+(k.rowsOf(j, n)+t)*leadDQ)
+					sums = unsafe.Add(base, k.atDQ+(k.rowsOf(j, n)+t)*ldDQ)
 				}
-				c.compute(sums, leadDQ, p.ofKeys, &next)
+				c.compute(sums, ldDQ, p.ofKeys, &next)
 			}
 		}
 		if p.ofKeys {
@@ -170,7 +170,7 @@ func (p *gradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	k.blocks.end()
 	if p.ofQueries && k.dq.Pos >= 0 {
 		for j := range share {
-			k.dq.storeAll(r, (batch*k.Queries+q0)*k.Heads+head*share+j, k.Heads, unsafe.Add(base, k.atDQ+k.rowsOf(j, n)*leadDQ), leadDQ, n, float32(k.attr.Scale), k.numbers(w))
+			k.dq.storeAll(r, (batch*k.Queries+q0)*k.Heads+head*share+j, k.Heads, unsafe.Add(base, k.atDQ+k.rowsOf(j, n)*ldDQ), ldDQ, n, float32(k.attr.Scale), k.numbers(w))
 		}
 	}
 	k.dq.scaled.Fence()
@@ -237,27 +237,27 @@ func (k *gradient) keepScale() float32 {
 	return k.drop.scale
 }
 
-// storeTransposed writes sums, turned back, times scale, as rows of a gradient from
+// storeTransposed writes sums, transposed back, times scale, as rows of a gradient from
 // row first on.
 func (k *gradient) storeTransposed(r *exec.Run, w *exec.Worker, p *headResult, sums, first, keys int, scale float32) {
 	if p.Pos < 0 {
 		return
 	}
 	base := unsafe.Pointer(&w.Scratch[0])
-	to, lead := unsafe.Add(base, k.atWeights), k.transposedLD(p.features)
+	to, ld := unsafe.Add(base, k.atWeights), k.transposedLD(p.features)
 	// A block of weights has room for some rows of features.
-	most := max(1, k.depthRows(k.blockRows)*k.leadS/lead)
+	most := max(1, k.depthRows(k.blockRows)*k.ldS/ld)
 	for s := 0; s < keys; s += most {
 		n := min(most, keys-s)
 		for f := 0; f < p.features; f += 16 {
-			k.set.Transpose[gemm.F32](unsafe.Add(to, 4*f), lead, unsafe.Add(base, sums+f*k.leadS+4*s), k.leadS, n, 1<<16-1, 1<<16-1)
+			k.set.Transpose[gemm.F32](unsafe.Add(to, 4*f), ld, unsafe.Add(base, sums+f*k.ldS+4*s), k.ldS, n, 1<<16-1, 1<<16-1)
 		}
-		p.storeAll(r, first+s*k.KeyHeads, k.KeyHeads, to, lead, n, scale, k.numbers(w))
+		p.storeAll(r, first+s*k.KeyHeads, k.KeyHeads, to, ld, n, scale, k.numbers(w))
 	}
 }
 
 // transposedLD is the bytes from a row of features to the next when sums are
-// turned back.
+// transposed back.
 func (k *gradient) transposedLD(features int) int { return 4 * tiling.RoundUp(features, 16) }
 
 // gradBlock is a block of queries and keys.
@@ -273,7 +273,7 @@ type gradBlock struct {
 
 // compute adds what a block gives to the gradient of its queries, unless sums
 // is nil, and to those of its keys.
-func (c *gradBlock) compute(sums unsafe.Pointer, leadDQ int, ofKeys bool, next *prefetchList) {
+func (c *gradBlock) compute(sums unsafe.Pointer, ldDQ int, ofKeys bool, next *prefetchList) {
 	k, w := c.gradient, c.w
 	first, last := k.seen(c.t, c.t+c.n, c.s, c.keys)
 	if first == last {
@@ -285,45 +285,45 @@ func (c *gradBlock) compute(sums unsafe.Pointer, leadDQ int, ofKeys bool, next *
 	base := unsafe.Pointer(&w.Scratch[0])
 	q, g := unsafe.Add(base, k.atQ), unsafe.Add(base, k.atG)
 	src, step := k.operand(c.r.Values[k.q], c.batch, k.Queries, k.Heads, c.head, c.t, k.Features)
-	k.load(q, k.leadQ, src, step, c.n, k.Features, k.before)
+	k.load(q, k.ldQ, src, step, c.n, k.Features, k.before)
 	src, step = k.operand(c.r.Values[k.g], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
-	k.load(g, k.leadG, src, step, c.n, k.ValueFeatures, 1)
-	clear(w.Scratch[k.atQ+c.n*k.leadQ : k.atQ+rows*k.leadQ])
-	clear(w.Scratch[k.atG+c.n*k.leadG : k.atG+rows*k.leadG])
+	k.load(g, k.ldG, src, step, c.n, k.ValueFeatures, 1)
+	clear(w.Scratch[k.atQ+c.n*k.ldQ : k.atQ+rows*k.ldQ])
+	clear(w.Scratch[k.atG+c.n*k.ldG : k.atG+rows*k.ldG])
 	c.setMeans()
 	if _, inverse := c.statistics(); slices.Contains(inverse, 1) {
 		c.setMeansRowwise(g)
 	}
 
 	weights, slopes := unsafe.Add(base, k.atWeights), unsafe.Add(base, k.atSlopes)
-	k.multiply(weights, k.leadS, c.n, cols, k.cells(k.Features), q, k.leadQ, false, c.key.from(0, first), false, next)
-	k.multiply(slopes, k.leadS, c.n, cols, k.cells(k.ValueFeatures), g, k.leadG, false, c.value.from(0, first), false, next)
+	k.multiply(weights, k.ldS, c.n, cols, k.cells(k.Features), q, k.ldQ, false, c.key.from(0, first), false, next)
+	k.multiply(slopes, k.ldS, c.n, cols, k.cells(k.ValueFeatures), g, k.ldG, false, c.value.from(0, first), false, next)
 	for i := 0; i < c.n; {
 		same, lo, hi := k.alike(c.t+i, c.n-i, c.s+from, cols)
-		b := scoreRows{x: unsafe.Add(weights, i*k.leadS), lead: k.leadS, rows: same, lo: lo, n: hi, all: k.depth(cols), batch: c.batch, head: c.head, t: c.t + i, s: c.s + from}
-		c.slope(b, unsafe.Add(slopes, i*k.leadS), i)
+		b := scoreRows{x: unsafe.Add(weights, i*k.ldS), ld: k.ldS, rows: same, lo: lo, n: hi, all: k.depth(cols), batch: c.batch, head: c.head, t: c.t + i, s: c.s + from}
+		c.slope(b, unsafe.Add(slopes, i*k.ldS), i)
 		i += same
 	}
-	clear(w.Scratch[k.atWeights+c.n*k.leadS : k.atWeights+rows*k.leadS])
-	clear(w.Scratch[k.atSlopes+c.n*k.leadS : k.atSlopes+rows*k.leadS])
+	clear(w.Scratch[k.atWeights+c.n*k.ldS : k.atWeights+rows*k.ldS])
+	clear(w.Scratch[k.atSlopes+c.n*k.ldS : k.atSlopes+rows*k.ldS])
 
 	if sums != nil {
-		k.multiply(sums, leadDQ, c.n, k.Features, k.cells(cols), slopes, k.leadS, false, c.row.from(from/k.tiles.Step, 0), true, next)
+		k.multiply(sums, ldDQ, c.n, k.Features, k.cells(cols), slopes, k.ldS, false, c.row.from(from/k.tiles.Step, 0), true, next)
 	}
 	if !ofKeys {
 		return
 	}
 	dk, dv := unsafe.Add(base, k.atDK+4*from), unsafe.Add(base, k.atDV+4*from)
 	if !k.pairs {
-		k.multiply(dk, k.leadS, k.Features, cols, k.cells(c.n), q, k.leadQ, true, k.inPlace(slopes, k.leadS), true, next)
-		k.multiply(dv, k.leadS, k.ValueFeatures, cols, k.cells(c.n), g, k.leadG, true, k.inPlace(weights, k.leadS), true, next)
+		k.multiply(dk, k.ldS, k.Features, cols, k.cells(c.n), q, k.ldQ, true, k.inPlace(slopes, k.ldS), true, next)
+		k.multiply(dv, k.ldS, k.ValueFeatures, cols, k.cells(c.n), g, k.ldG, true, k.inPlace(weights, k.ldS), true, next)
 		return
 	}
-	turnQ := k.transpose(w, k.atTurnQ, q, k.leadQ, rows, k.Features)
-	turnG := k.transpose(w, k.atTurnG, g, k.leadG, rows, k.ValueFeatures)
+	transposedQ := k.transpose(w, k.atTransposedQ, q, k.ldQ, rows, k.Features)
+	transposedG := k.transpose(w, k.atTransposedG, g, k.ldG, rows, k.ValueFeatures)
 	packed, depth := unsafe.Add(base, k.atPacked), k.depth(cols)
-	k.multiply(dk, k.leadS, k.Features, cols, k.cells(rows), turnQ, k.leadT, false, k.straight(packed, slopes, k.leadS, depth, rows), true, next)
-	k.multiply(dv, k.leadS, k.ValueFeatures, cols, k.cells(rows), turnG, k.leadT, false, k.straight(packed, weights, k.leadS, depth, rows), true, next)
+	k.multiply(dk, k.ldS, k.Features, cols, k.cells(rows), transposedQ, k.ldT, false, k.straight(packed, slopes, k.ldS, depth, rows), true, next)
+	k.multiply(dv, k.ldS, k.ValueFeatures, cols, k.cells(rows), transposedG, k.ldT, false, k.straight(packed, weights, k.ldS, depth, rows), true, next)
 }
 
 // statistics are the largest scores of the queries and 1 over the sums.
@@ -339,7 +339,7 @@ func (c *gradBlock) setMeans() {
 	k := c.gradient
 	mean, numbers := lanes.ViewOf[float32](c.w.Scratch[k.atMean:], c.n), k.numbers(c.w)
 	if v := vec.Current(); v != nil && v.Scores != nil && k.ValueFeatures > 0 {
-		f := map[dtype.DType]func(dst, x, y unsafe.Pointer, lead, n, rows int){dtype.Float32: v.DotRows, dtype.Float16: v.DotRowsF16, dtype.BFloat16: v.DotRowsBF16}[k.from]
+		f := map[dtype.DType]func(dst, x, y unsafe.Pointer, ld, n, rows int){dtype.Float32: v.DotRows, dtype.Float16: v.DotRowsF16, dtype.BFloat16: v.DotRowsBF16}[k.from]
 		g, step := k.operand(c.r.Values[k.g], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
 		y, _ := k.operand(c.r.Values[k.y], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
 		f(unsafe.Pointer(&mean[0]), g, y, step, k.ValueFeatures, c.n)
@@ -373,14 +373,14 @@ func (c *gradBlock) setMeansRowwise(g unsafe.Pointer) {
 		n := min(side, c.n-t)
 		at := y.from(0, t/k.tiles.NR)
 		at.data = unsafe.Add(at.data, 4*(t%k.tiles.NR))
-		k.multiply(squares, k.leadS, n, n, k.cells(k.ValueFeatures), unsafe.Add(g, t*k.leadG), k.leadG, false, at, false, &none)
+		k.multiply(squares, k.ldS, n, n, k.cells(k.ValueFeatures), unsafe.Add(g, t*k.ldG), k.ldG, false, at, false, &none)
 		for i := range n {
-			mean[t+i] = *(*float32)(unsafe.Add(squares, i*(k.leadS+4)))
+			mean[t+i] = *(*float32)(unsafe.Add(squares, i*(k.ldS+4)))
 		}
 	}
 }
 
-// slope turns scores of queries from number i of the block on into weights, and
+// slope converts scores of queries from number i of the block on into weights, and
 // what weights get from the result, dx, into what scores get.
 func (c *gradBlock) slope(b scoreRows, dx unsafe.Pointer, i int) {
 	k := c.gradient
@@ -399,7 +399,7 @@ func (c *gradBlock) slope(b scoreRows, dx unsafe.Pointer, i int) {
 	var flags []byte
 	var step int
 	if k.drop != nil {
-		flags, step = k.kept(c.r, c.w, b)
+		flags, step = k.dropoutFlags(c.r, c.w, b)
 		d.choose(flags, step, false, lanes.Zeros[:])
 	}
 	top, inverse := c.statistics()
@@ -411,13 +411,13 @@ func (c *gradBlock) slope(b scoreRows, dx unsafe.Pointer, i int) {
 
 // transpose transposes rows of n bfloat16 to n rows of pairs.
 func (k *gradient) transpose(w *exec.Worker, to int, src unsafe.Pointer, lds, rows, n int) unsafe.Pointer {
-	d, turned := unsafe.Pointer(&w.Scratch[to]), unsafe.Pointer(&w.Scratch[k.atTurn])
+	d, pairs := unsafe.Pointer(&w.Scratch[to]), unsafe.Pointer(&w.Scratch[k.atPairs])
 	cells := rows / k.tiles.Step
 	for f := 0; f < n; f += 16 {
 		lanes := min(16, n-f)
-		k.set.Lanes[gemm.Pairs](turned, 64, unsafe.Add(src, 2*f), lds, rows, 1<<lanes-1, 1<<16-1)
+		k.set.Lanes[gemm.Pairs](pairs, 64, unsafe.Add(src, 2*f), lds, rows, 1<<lanes-1, 1<<16-1)
 		for p := 0; p < cells; p += 16 {
-			k.set.Transpose[gemm.F32](unsafe.Add(d, f*k.leadT+4*p), k.leadT, unsafe.Add(turned, 64*p), 64, 16, 1<<16-1, 1<<16-1)
+			k.set.Transpose[gemm.F32](unsafe.Add(d, f*k.ldT+4*p), k.ldT, unsafe.Add(pairs, 64*p), 64, 16, 1<<16-1, 1<<16-1)
 		}
 	}
 	return d

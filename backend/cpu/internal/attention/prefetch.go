@@ -7,9 +7,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 )
 
-// prefetchList asks the second cache, little by little, for what is read or written
-// soon: rows of a head lie so far apart that processors do not fetch them by
-// themselves.
+// prefetchList is a list of rows to be prefetched to L2, a few at a time: rows of
+// a head are so far apart that the hardware prefetcher does not find them.
 type prefetchList struct {
 	rows [8]struct {
 		data       []byte
@@ -22,7 +21,7 @@ type prefetchList struct {
 	most int // of a part
 }
 
-// add has rows of features of a head fetched, from a step on.
+// add appends rows of features of a head, from a step on.
 func (a *prefetchList) add(data []byte, size, batch, steps, heads, head, step, rows, features int) {
 	at := (((batch*steps+step)*heads + head) * features) * size
 	if rows = min(rows, steps-step); rows <= 0 || at >= len(data) || vec.Current() == nil {
@@ -34,7 +33,7 @@ func (a *prefetchList) add(data []byte, size, batch, steps, heads, head, step, r
 	r.data, r.at, r.bytes, r.rows, r.step = data, at, features*size, rows, heads*features*size
 }
 
-// part asks for the next of as many parts as were announced by most.
+// part prefetches the next most rows.
 func (a *prefetchList) part() {
 	for n := a.most; n > 0 && a.n > 0; {
 		r := &a.rows[a.n-1]
@@ -48,7 +47,7 @@ func (a *prefetchList) part() {
 	}
 }
 
-// within is how many parts a matrix of as many rows and columns is multiplied in.
+// within returns in how many parts a matrix of rows and cols is multiplied.
 func (x *blocks) within(rows, cols int) int {
 	return tiling.CeilDiv(tiling.RoundUp(rows, x.tiles.Unit), x.tiles.MR) * tiling.CeilDiv(cols, x.tiles.NR)
 }

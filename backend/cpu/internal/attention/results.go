@@ -39,19 +39,19 @@ func newHeadResult(p exec.Result, features int) headResult {
 	return h
 }
 
-// store writes rows of x, lead bytes apart, row i times by[i*step], to row first,
+// store writes rows of x, ld bytes apart, row i times by[i*step], to row first,
 // first+apart and so on. It may change x; s is scratch memory for numbers.
-func (h *headResult) store(r *exec.Run, first, apart int, x unsafe.Pointer, lead, rows int, by []float32, step int, s []float32) {
+func (h *headResult) store(r *exec.Run, first, apart int, x unsafe.Pointer, ld, rows int, by []float32, step int, s []float32) {
 	size, out := h.features*h.DType.Size(), h.In(r)
 	if size == 0 || rows == 0 {
 		return
 	}
 	if h.scale != nil {
-		h.scale(unsafe.Pointer(&out[first*size]), x, apart*size, lead, h.features, rows, unsafe.Pointer(&by[0]), 4*step)
+		h.scale(unsafe.Pointer(&out[first*size]), x, apart*size, ld, h.features, rows, unsafe.Pointer(&by[0]), 4*step)
 		return
 	}
 	for i := range rows {
-		row, to := floatsAt(unsafe.Add(x, i*lead), h.features), out[(first+i*apart)*size:][:size]
+		row, to := floatsAt(unsafe.Add(x, i*ld), h.features), out[(first+i*apart)*size:][:size]
 		if !h.scaled.Staged {
 			h.scaled.ScaleRow(to, row, by[i*step], s)
 			continue
@@ -62,10 +62,10 @@ func (h *headResult) store(r *exec.Run, first, apart int, x unsafe.Pointer, lead
 }
 
 // storeAll is store with one factor for all rows.
-func (h *headResult) storeAll(r *exec.Run, first, apart int, x unsafe.Pointer, lead, rows int, by float32, s []float32) {
+func (h *headResult) storeAll(r *exec.Run, first, apart int, x unsafe.Pointer, ld, rows int, by float32, s []float32) {
 	one := s[lanes.PassNumbers-1:][:1]
 	one[0] = by
-	h.store(r, first, apart, x, lead, rows, one, 0, s)
+	h.store(r, first, apart, x, ld, rows, one, 0, s)
 }
 
 // clear makes a row 0.

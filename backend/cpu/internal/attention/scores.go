@@ -12,25 +12,25 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 )
 
-// scoreRows is rows of scores, lead bytes apart in scratch memory, of queries
+// scoreRows is rows of scores, ld bytes apart in scratch memory, of queries
 // from t on of a head: those of n keys from s on, of which the queries see none
 // before lo. Rows have room for whole vectors beyond all, which is where those end
 // that a product reads.
 type scoreRows struct {
 	x           unsafe.Pointer
-	lead        int
+	ld          int
 	rows        int
 	lo, n, all  int
 	batch, head int
 	t, s        int
 }
 
-func (b *scoreRows) row(i int) []float32 { return floatsAt(unsafe.Add(b.x, i*b.lead), b.n) }
+func (b *scoreRows) row(i int) []float32 { return floatsAt(unsafe.Add(b.x, i*b.ld), b.n) }
 
 // clear makes all weights 0.
 func (b *scoreRows) clear(pairs bool) {
 	for i := range b.rows {
-		if row := unsafe.Add(b.x, i*b.lead); pairs {
+		if row := unsafe.Add(b.x, i*b.ld); pairs {
 			clear(unsafe.Slice((*uint16)(row), b.all))
 		} else {
 			clear(floatsAt(row, b.all))
@@ -54,11 +54,11 @@ func (b *scoreRows) weigh(pairs bool, scale float32, top, sum, s []float32) {
 			f = v.WeighBF16
 		}
 		s[0] = scale
-		f(b.x, b.lead, b.n, tiling.RoundUp(b.all, v.Lanes), b.rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&sum[0]), unsafe.Pointer(&s[0]))
+		f(b.x, b.ld, b.n, tiling.RoundUp(b.all, v.Lanes), b.rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&sum[0]), unsafe.Pointer(&s[0]))
 		return
 	}
 	for i := range b.rows {
-		x := floatsAt(unsafe.Add(b.x, i*b.lead), b.all+product.RowPad/4)
+		x := floatsAt(unsafe.Add(b.x, i*b.ld), b.all+product.RowPad/4)
 		top[i] = max(top[i], maxRow(x[:b.n]))
 		sum[i] = float32(expRow(x[:b.n], scale, max(top[i], -math.MaxFloat32), 1, s))
 		clear(x[b.n:b.all])
@@ -74,11 +74,11 @@ func (b *scoreRows) slopes(dx unsafe.Pointer, pairs bool, scale, by float32, top
 			f = v.SlopesBF16
 		}
 		s[0], s[1] = scale, by
-		f(b.x, dx, b.lead, b.n, tiling.RoundUp(b.all, v.Lanes), b.rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&inverse[0]), unsafe.Pointer(&mean[0]), unsafe.Pointer(&s[0]))
+		f(b.x, dx, b.ld, b.n, tiling.RoundUp(b.all, v.Lanes), b.rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&inverse[0]), unsafe.Pointer(&mean[0]), unsafe.Pointer(&s[0]))
 		return
 	}
 	for i := range b.rows {
-		x, d := floatsAt(unsafe.Add(b.x, i*b.lead), b.all+product.RowPad/4), floatsAt(unsafe.Add(dx, i*b.lead), b.all)
+		x, d := floatsAt(unsafe.Add(b.x, i*b.ld), b.all+product.RowPad/4), floatsAt(unsafe.Add(dx, i*b.ld), b.all)
 		expRow(x[:b.n], scale, top[i], inverse[i], s)
 		if by != 1 {
 			scaleRow(d[:b.n], by)
@@ -98,7 +98,7 @@ func (b *scoreRows) choose(flags []byte, step int, pairs bool, v []float32) {
 		if pairs {
 			f = s.ChooseU16
 		}
-		f(b.x, unsafe.Pointer(&flags[0]), b.lead, step, b.n, b.rows, v[0])
+		f(b.x, unsafe.Pointer(&flags[0]), b.ld, step, b.n, b.rows, v[0])
 		return
 	}
 	for i := range b.rows {
@@ -124,7 +124,7 @@ func (k *attention) hide(r *exec.Run, b scoreRows, dx unsafe.Pointer) {
 		}
 		lanes.Fill(b.row(i), float32(math.Inf(-1)))
 		if dx != nil {
-			clear(floatsAt(unsafe.Add(dx, i*b.lead), b.n))
+			clear(floatsAt(unsafe.Add(dx, i*b.ld), b.n))
 		}
 	}
 }
@@ -165,9 +165,9 @@ const randomPart = 512 // random numbers that are made together
 // time and begin up to seven before the row.
 func keepStep(n int) int { return tiling.RoundUp(n+7, 256) + 64 }
 
-// kept is flags of the weights that dropout keeps, in rows step bytes apart: number
+// dropoutFlags returns the flags of the weights that dropout keeps, in rows step bytes apart: number
 // i of the draw decides on weight i of [B H T S], wherever blocks begin.
-func (k *attention) kept(r *exec.Run, w *exec.Worker, b scoreRows) (flags []byte, step int) {
+func (k *attention) dropoutFlags(r *exec.Run, w *exec.Worker, b scoreRows) (flags []byte, step int) {
 	flags, step = w.Scratch[k.atKeep:], keepStep(k.blockKeys)
 	d := elementwise.DrawOf(r.Values[k.state], k.drop.stream, k.drop.halves)
 	number := ((b.batch*k.Heads+b.head)*k.Queries+b.t)*k.Keys + b.s

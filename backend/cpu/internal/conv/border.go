@@ -17,13 +17,13 @@ import (
 // kernel takes pixels of a region that follow each other along any axis, or
 // those at one place of several images, whichever fills tiles best.
 //
-// Kernels that do not stay in the first cache go slice by slice: a slice is
+// Kernels that do not stay in L1 go slice by slice: a slice is
 // multiplied with all pixels of a chunk before the next is.
 type borderGEMM struct {
 	*implicitGEMM
 	cuts   []regionCuts // by phase
 	chunks []int        // of each
-	lead   int          // bytes from a row of accumulators to the next
+	ld     int          // bytes from a row of accumulators to the next
 }
 
 // regionCuts is how a phase is cut.
@@ -52,8 +52,8 @@ type regionSlice struct {
 }
 
 const (
-	sliceCells  = 256       // of a slice, at most: its kernels stay in the first cache
-	regionBytes = 768 << 10 // of what a chunk reads and writes, about: it stays in the second cache
+	sliceCells  = 256       // of a slice, at most: its kernels stay in L1
+	regionBytes = 768 << 10 // of what a chunk reads and writes, about: it stays in L2
 	lowTile     = 6         // rows of a tile that takes no less time than lower ones
 )
 
@@ -89,13 +89,13 @@ func newBorderGEMM(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel {
 	for i := range k.cuts {
 		units = max(units, tiling.CeilDiv(k.groups*k.panels, k.cuts[i].parts))
 	}
-	k.lead = 4 * min(k.dstAll, units*k.tiles.NR)
+	k.ld = 4 * min(k.dstAll, units*k.tiles.NR)
 	if !k.tiles.Masked { // the last panel is written as a whole
-		k.lead = 4 * tiling.RoundUp(units*k.tiles.NR, k.tiles.NR)
+		k.ld = 4 * tiling.RoundUp(units*k.tiles.NR, k.tiles.NR)
 	}
 	tile := 0
 	if !k.direct {
-		tile = most * k.lead
+		tile = most * k.ld
 	}
 	k.atTile = tiling.RoundUp(box, 64)
 	k.addEpilogue(b, v, k.atTile+tiling.RoundUp(tile, 64), k.dstAll)
@@ -245,12 +245,12 @@ func (k *borderGEMM) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	image := k.pixelOf(p, 1, 0, 0, 0) - k.pixelOf(p, 0, 0, 0, 0)
 	down := p.step[1] * k.rowPixels()
 	if k.direct {
-		lead := 4 * k.dstAll
-		b.d = unsafe.Pointer(&r.Values[k.dst][first*lead+4*col])
-		b.write = [4]int{image * lead, 0, down * lead, p.step[2] * lead}
+		ld := 4 * k.dstAll
+		b.d = unsafe.Pointer(&r.Values[k.dst][first*ld+4*col])
+		b.write = [4]int{image * ld, 0, down * ld, p.step[2] * ld}
 	} else {
 		b.d = unsafe.Pointer(&w.Scratch[k.atTile])
-		b.write = [4]int{b.rows * pixels * k.lead, 0, pixels * k.lead, k.lead}
+		b.write = [4]int{b.rows * pixels * k.ld, 0, pixels * k.ld, k.ld}
 	}
 	for unit := lo; unit < hi; unit++ {
 		k.panelOf(r, p, c, &b, unit, 4*(k.column(unit)-col))
@@ -258,7 +258,7 @@ func (k *borderGEMM) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	if k.direct {
 		return
 	}
-	tile := product.Tile{Col: col, Cols: k.column(hi-1) + min(k.tiles.NR, k.lanes-(hi-1)%k.panels*k.tiles.NR) - col, Data: b.d, LD: k.lead}
+	tile := product.Tile{Col: col, Cols: k.column(hi-1) + min(k.tiles.NR, k.lanes-(hi-1)%k.panels*k.tiles.NR) - col, Data: b.d, LD: k.ld}
 	if p.step == [3]int{1, 1, 1} && (b.images == 1 || b.rows*pixels == image) { // rows follow each other
 		tile.Row, tile.Rows = first, b.images*b.rows*pixels
 		k.store(r, w, tile)
@@ -268,7 +268,7 @@ func (k *borderGEMM) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	for j := range b.images {
 		for y := range b.rows {
 			tile.Row = first + j*image + y*down
-			tile.Data = unsafe.Add(b.d, (j*b.rows+y)*pixels*k.lead)
+			tile.Data = unsafe.Add(b.d, (j*b.rows+y)*pixels*k.ld)
 			k.store(r, w, tile)
 		}
 	}
@@ -368,7 +368,7 @@ func (k *borderGEMM) box(b *regionBand, part *regionSlice, n [4]int, a, weights,
 }
 
 // tileAxis is the axis along which tiles of a box take the least time. Rows that
-// share lines of the first cache take more.
+// share lines of L1 take more.
 func (k *borderGEMM) tileAxis(b *regionBand, n [4]int) int {
 	best, least := 3, 0
 	for _, axis := range []int{3, 2, 0} {

@@ -50,7 +50,7 @@ func newDepthwiseVector(b *exec.Builder, v *ir.Value, c convolution, set *gemm.S
 	k.cutAll()
 	k.add.depthwiseVector = k
 	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil && !k.grad
-	k.lead = 4 * k.channels
+	k.ld = 4 * k.channels
 	box, tile, chunks := 0, 0, 0
 	for i := range p.phases {
 		q := &p.phases[i]
@@ -59,7 +59,7 @@ func newDepthwiseVector(b *exec.Builder, v *ir.Value, c convolution, set *gemm.S
 			box = max(box, q.box[0]*q.box[1]*q.box[2]*4*k.channels)
 		}
 		if !k.direct && !k.grad {
-			tile = max(tile, k.groupOf(q)*q.count[2]*k.lead)
+			tile = max(tile, k.groupOf(q)*q.count[2]*k.ld)
 		}
 	}
 	// Loops read whole vectors of channels.
@@ -105,20 +105,20 @@ func (k *depthwiseVector) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 	p := &k.phases[phase]
 	b := k.bandOf(r, w, p, i)
-	lead, row, group := p.step[2]*k.lead, p.step[1]*k.rowPixels()*k.lead, b.rows
+	ld, row, group := p.step[2]*k.ld, p.step[1]*k.rowPixels()*k.ld, b.rows
 	d := unsafe.Pointer(&w.Scratch[k.atTile])
 	if k.direct {
-		d = unsafe.Pointer(&r.Values[k.dst][k.pixelOf(p, b.image, b.z, b.y, 0)*k.lead])
+		d = unsafe.Pointer(&r.Values[k.dst][k.pixelOf(p, b.image, b.z, b.y, 0)*k.ld])
 	} else {
-		lead, row, group = k.lead, p.count[2]*k.lead, k.groupOf(p)
+		ld, row, group = k.ld, p.count[2]*k.ld, k.groupOf(p)
 	}
 	k.eachRow(r, w, p, &b, func(y int) {
 		k.eachRegion(phase, &b, y, func(x unsafe.Pointer, places []int64, from, n int) {
-			to := unsafe.Add(d, y%group*row+from*lead)
+			to := unsafe.Add(d, y%group*row+from*ld)
 			for c := 0; c < k.channels; c += window.VectorChannels {
 				mask := uint(1)<<min(window.VectorChannels, k.channels-c) - 1
 				k.set.Depthwise(n, len(places)/2, unsafe.Pointer(unsafe.SliceData(places)), unsafe.Add(x, 4*c), p.move[2]*b.pixel,
-					unsafe.Pointer(&r.Shared[4*c]), 0, unsafe.Add(to, 4*c), lead, mask)
+					unsafe.Pointer(&r.Shared[4*c]), 0, unsafe.Add(to, 4*c), ld, mask)
 			}
 		})
 		if rows := y%group + 1; !k.direct && (rows == group || y == b.rows-1) {
@@ -127,10 +127,9 @@ func (k *depthwiseVector) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	})
 }
 
-// groupOf is the rows of a phase that are stored together: while they are in the
-// first cache.
+// groupOf is the rows of a phase that are stored together: while they are in L1.
 func (k *depthwiseVector) groupOf(p *stridedPhase) int {
-	return max(1, min(p.band, laneBytes/(p.count[2]*k.lead)))
+	return max(1, min(p.band, laneBytes/(p.count[2]*k.ld)))
 }
 
 // addBand adds to sum s the products of a band with the result's gradient.

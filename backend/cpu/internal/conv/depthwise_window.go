@@ -36,7 +36,7 @@ type windowRegion struct {
 type widenKernels struct{ *windowRegions }
 
 const (
-	ownBytes    = 64 << 10  // of a band: with what is written, less than the second cache
+	ownBytes    = 64 << 10  // of a band: with what is written, less than L2
 	copiedBytes = 128 << 10 // of the copy of one: the rows that neighbours share are copied twice
 )
 
@@ -130,7 +130,7 @@ func (k *windowRegions) bandOf(r *exec.Run, w *exec.Worker, p *stridedPhase, i i
 }
 
 // eachRow calls f with the rows of a band in order, when what they read has been
-// copied, if it is to be: so it is in the first cache still.
+// copied, if it is to be: so it is in L1 still.
 func (k *windowRegions) eachRow(r *exec.Run, w *exec.Worker, p *stridedPhase, b *band, f func(y int)) {
 	for y, copied := 0, 0; y < b.rows; y++ {
 		k.copyRows(r, w.Scratch, p, b, copied, p.reads(y+1))
@@ -141,7 +141,7 @@ func (k *windowRegions) eachRow(r *exec.Run, w *exec.Worker, p *stridedPhase, b 
 
 // putBand stores the pixels of a band, whose accumulators begin at d.
 func (k *implicitGEMM) putBand(r *exec.Run, w *exec.Worker, p *stridedPhase, b *band, d unsafe.Pointer) {
-	tile := product.Tile{Cols: k.dstAll, Data: d, LD: k.lead}
+	tile := product.Tile{Cols: k.dstAll, Data: d, LD: k.ld}
 	if p.step == [3]int{1, 1, 1} {
 		tile.Row, tile.Rows = k.pixelOf(p, b.image, b.z, b.y, 0), b.rows*p.count[2]
 		k.store(r, w, tile)
@@ -150,7 +150,7 @@ func (k *implicitGEMM) putBand(r *exec.Run, w *exec.Worker, p *stridedPhase, b *
 	tile.Rows, tile.Step = p.count[2], p.step[2]
 	for y := range b.rows {
 		tile.Row = k.pixelOf(p, b.image, b.z, b.y+y, 0)
-		tile.Data = unsafe.Add(d, y*p.count[2]*k.lead)
+		tile.Data = unsafe.Add(d, y*p.count[2]*k.ld)
 		k.store(r, w, tile)
 	}
 }

@@ -49,7 +49,7 @@ type implicitGEMM struct {
 	weigh  packWeights
 	direct bool           // kernels write the result themselves
 	result product.Writer // writes it else: the result as a matrix, with a row for each pixel
-	lead   int            // bytes from a row of accumulators to the next
+	ld     int            // bytes from a row of accumulators to the next
 
 	atTile, atA int // where the scratch memory has accumulators, and what is packed of A
 }
@@ -89,8 +89,8 @@ const (
 )
 
 const (
-	boxBytes   = 256 << 10 // of a copied band: it stays in the second cache
-	laneBytes  = 16 << 10  // of accumulators on their way to the result: they stay in the first cache
+	boxBytes   = 256 << 10 // of a copied band: it stays in L2
+	laneBytes  = 16 << 10  // of accumulators on their way to the result: they stay in L1
 	shortRow   = 6         // pixels: fewer make a low tile
 	convChunk  = 1 << 22   // multiplications of a chunk, at most
 	blockSum   = 16        // elements of a sum that are worth the boxes of tileGEMM
@@ -179,7 +179,7 @@ func (k *implicitGEMM) eachPhase(f func(p stridedPhase, taps [3][]tap)) {
 }
 
 // chunkOf is chunk i as one of a phase, of which there are as many as the list
-// says. Phases of as many chunks take turns: their pixels lie side by side, and
+// says. Phases of as many chunks alternate: their pixels lie side by side, and
 // they read the same source.
 func chunkOf(chunks []int, i int) (phase, chunk int) {
 	if n := len(chunks); n > 1 && slices.Min(chunks) == slices.Max(chunks) {
@@ -341,9 +341,9 @@ func (k *implicitGEMM) inResult(v *ir.Value) bool {
 // packed kernels in the memory that workers share.
 func (k *implicitGEMM) layout(b *exec.Builder, v *ir.Value) {
 	t := k.tiles
-	k.lead = 4 * k.lanes
+	k.ld = 4 * k.lanes
 	if !t.Masked {
-		k.lead = 4 * tiling.RoundUp(k.lanes, t.NR)
+		k.ld = 4 * tiling.RoundUp(k.lanes, t.NR)
 	}
 	box, tile, packed := 0, 0, 0
 	for i := range k.phases {
@@ -360,7 +360,7 @@ func (k *implicitGEMM) layout(b *exec.Builder, v *ir.Value) {
 			box = max(box, p.box[0]*p.box[1]*p.box[2]*k.srcAll*k.bytes)
 		}
 		if !k.inPlace(p) {
-			tile = max(tile, rows*k.lead)
+			tile = max(tile, rows*k.ld)
 		}
 	}
 	k.atTile = tiling.RoundUp(box, 64)

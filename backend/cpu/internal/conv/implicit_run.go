@@ -160,14 +160,14 @@ func (k *implicitGEMM) copyRows(r *exec.Run, scratch []byte, p *stridedPhase, b 
 			}
 			clear(row[:left*b.pixel])
 			from := (((b.image*k.dims[0]+sz)*k.dims[1]+sy)*k.dims[2] + x + left) * k.srcAll * size
-			k.bring(row[left*b.pixel:], data[from:], cols*k.srcAll)
+			k.copySource(row[left*b.pixel:], data[from:], cols*k.srcAll)
 			clear(row[(left+cols)*b.pixel:])
 		}
 	}
 }
 
-// bring copies n elements of the source as kernels read them.
-func (k *implicitGEMM) bring(dst, src []byte, n int) {
+// copySource copies n elements of the source as kernels read them.
+func (k *implicitGEMM) copySource(dst, src []byte, n int) {
 	if k.element == k.stored && k.element != gemm.F32 {
 		k.set.Widen[k.stored](unsafe.Pointer(&dst[0]), unsafe.Pointer(&src[0]), n)
 		return
@@ -179,19 +179,19 @@ func (k *implicitGEMM) bring(dst, src []byte, n int) {
 func (k *implicitGEMM) rows(r *exec.Run, w *exec.Worker, p *stridedPhase, b *band, group int) {
 	t := k.tiles
 	var d unsafe.Pointer
-	lead, row := 4*p.step[2]*k.dstAll, 4*p.step[1]*k.rowPixels()*k.dstAll
+	ld, row := 4*p.step[2]*k.dstAll, 4*p.step[1]*k.rowPixels()*k.dstAll
 	if k.inPlace(p) {
 		d = unsafe.Pointer(&r.Values[k.dst][4*(k.pixelOf(p, b.image, b.z, b.y, 0)*k.dstAll+group*k.lanes)])
 	} else {
-		d, lead, row = unsafe.Pointer(&w.Scratch[k.atTile]), k.lead, p.count[2]*k.lead
+		d, ld, row = unsafe.Pointer(&w.Scratch[k.atTile]), k.ld, p.count[2]*k.ld
 	}
 	for panel := range k.panels {
-		k.lanesOf(w, p, b, k.panel(r, p, group, panel), unsafe.Add(d, 4*panel*t.NR), lead, row, min(t.NR, k.lanes-panel*t.NR))
+		k.lanesOf(w, p, b, k.panel(r, p, group, panel), unsafe.Add(d, 4*panel*t.NR), ld, row, min(t.NR, k.lanes-panel*t.NR))
 	}
 	if k.inPlace(p) {
 		return
 	}
-	tile := product.Tile{Col: group * k.lanes, Cols: k.lanes, Data: d, LD: lead}
+	tile := product.Tile{Col: group * k.lanes, Cols: k.lanes, Data: d, LD: ld}
 	if p.step == [3]int{1, 1, 1} { // rows follow each other
 		tile.Row, tile.Rows = k.pixelOf(p, b.image, b.z, b.y, 0), b.rows*p.count[2]
 		k.store(r, w, tile)
@@ -200,7 +200,7 @@ func (k *implicitGEMM) rows(r *exec.Run, w *exec.Worker, p *stridedPhase, b *ban
 	tile.Rows, tile.Step = p.count[2], p.step[2]
 	for y := range b.rows {
 		tile.Row = k.pixelOf(p, b.image, b.z, b.y+y, 0)
-		tile.Data = unsafe.Add(d, y*p.count[2]*lead)
+		tile.Data = unsafe.Add(d, y*p.count[2]*ld)
 		k.store(r, w, tile)
 	}
 }
@@ -228,7 +228,7 @@ const laneBlock = 32
 
 // lanesOf computes a panel of a band whose source has one channel: runs are
 // packed with pixels as lanes, so that one call adds up all of them.
-func (k *implicitGEMM) lanesOf(w *exec.Worker, p *stridedPhase, b *band, weights, d unsafe.Pointer, lead, row, cols int) {
+func (k *implicitGEMM) lanesOf(w *exec.Worker, p *stridedPhase, b *band, weights, d unsafe.Pointer, ld, row, cols int) {
 	t := k.tiles
 	element := k.element
 	if p.copied && element != gemm.Pairs {
@@ -253,7 +253,7 @@ func (k *implicitGEMM) lanesOf(w *exec.Worker, p *stridedPhase, b *band, weights
 			heights := tiling.CeilDiv(end-x, t.MR)
 			for h := range heights {
 				lo, hi := tiling.Cut(h, heights, end-x)
-				kernels[hi-lo](p.cells, unsafe.Add(a, 4*lo), 4*laneBlock, weights, 4*t.NR, nil, 0, unsafe.Add(d, y*row+(x+lo)*lead), lead, mask)
+				kernels[hi-lo](p.cells, unsafe.Add(a, 4*lo), 4*laneBlock, weights, 4*t.NR, nil, 0, unsafe.Add(d, y*row+(x+lo)*ld), ld, mask)
 			}
 		}
 	}
@@ -282,9 +282,9 @@ func (k *implicitGEMM) patches(r *exec.Run, w *exec.Worker, p *stridedPhase, i i
 			image, z, y := window.SplitRow(row, p.count)
 			k.gather(r, p, w.Scratch[k.atA+j*lda:][:4*p.cells], image, [3]int{z * p.move[0], y * p.move[1], x * p.move[2]}, group)
 		}
-		d, lead := unsafe.Pointer(nil), k.lead
+		d, ld := unsafe.Pointer(nil), k.ld
 		if direct {
-			d, lead = unsafe.Pointer(&r.Values[k.dst][4*(first*k.dstAll+group*k.lanes)]), 4*k.dstAll
+			d, ld = unsafe.Pointer(&r.Values[k.dst][4*(first*k.dstAll+group*k.lanes)]), 4*k.dstAll
 		} else {
 			d = unsafe.Pointer(&w.Scratch[k.atTile])
 		}
@@ -299,21 +299,21 @@ func (k *implicitGEMM) patches(r *exec.Run, w *exec.Worker, p *stridedPhase, i i
 				for h := range heights {
 					lo, hi := tiling.Cut(h, heights, units)
 					lo, hi = lo*t.Unit, hi*t.Unit
-					dh := unsafe.Add(d, lo*lead+4*panel*t.NR)
+					dh := unsafe.Add(d, lo*ld+4*panel*t.NR)
 					s := dh
 					if at == 0 {
 						s = nil
 					}
 					a := unsafe.Pointer(unsafe.SliceData(w.Scratch[k.atA:]))
 					kernels[hi-lo](min(product.MostDepth, p.cells-at), unsafe.Add(a, lo*lda+4*at), lda,
-						unsafe.Add(weights, 4*t.NR*at), 4*t.NR, s, lead, dh, lead, 1<<cols-1)
+						unsafe.Add(weights, 4*t.NR*at), 4*t.NR, s, ld, dh, ld, 1<<cols-1)
 				}
 			}
 		}
 		if direct {
 			continue
 		}
-		tile := product.Tile{Col: group * k.lanes, Cols: k.lanes, LD: lead}
+		tile := product.Tile{Col: group * k.lanes, Cols: k.lanes, LD: ld}
 		if p.step == [3]int{1, 1, 1} {
 			tile.Row, tile.Rows, tile.Data = first, n, d
 			k.store(r, w, tile)
@@ -321,7 +321,7 @@ func (k *implicitGEMM) patches(r *exec.Run, w *exec.Worker, p *stridedPhase, i i
 		}
 		for j := range n {
 			image, z, y := window.SplitRow((first+j)/p.count[2], p.count)
-			tile.Row, tile.Rows, tile.Data = k.pixelOf(p, image, z, y, (first+j)%p.count[2]), 1, unsafe.Add(d, j*lead)
+			tile.Row, tile.Rows, tile.Data = k.pixelOf(p, image, z, y, (first+j)%p.count[2]), 1, unsafe.Add(d, j*ld)
 			k.store(r, w, tile)
 		}
 	}
@@ -345,14 +345,14 @@ func (k *implicitGEMM) gather(r *exec.Run, p *stridedPhase, dst []byte, image in
 		x, from := at[2]+run.at[2], 0
 		if run.n > 0 && k.groups == 1 && x >= 0 && x*k.depth+from+run.n <= k.dims[2]*k.depth {
 			pixel := ((image*k.dims[0]+z)*k.dims[1]+y)*k.dims[2] + x
-			k.bring(to, data[(pixel*k.srcAll+from)*size:], run.n)
+			k.copySource(to, data[(pixel*k.srcAll+from)*size:], run.n)
 			continue
 		}
 		for left := run.n; left > 0; {
 			n := min(left, k.depth-from)
 			if x >= 0 && x < k.dims[2] {
 				pixel := ((image*k.dims[0]+z)*k.dims[1]+y)*k.dims[2] + x
-				k.bring(to, data[(pixel*k.srcAll+group*k.depth+from)*size:], n)
+				k.copySource(to, data[(pixel*k.srcAll+group*k.depth+from)*size:], n)
 			} else {
 				clear(to[:n*k.bytes])
 			}

@@ -20,7 +20,7 @@ import (
 // A bias and a relu that follow are done there, too.
 type smallForward struct {
 	windowRegions
-	taps   []gemm.Windows // by the pixels of a turn
+	taps   []gemm.Windows // by the number of pixels of a tile
 	bias   int            // position, or -1
 	relu   bool
 	paired bool // kernels lie as Taps wants them for bfloat16
@@ -60,9 +60,9 @@ func newSmallForward(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel 
 	if q.copied {
 		box = q.box[0] * q.box[1] * q.box[2] * 4 * k.channels
 	}
-	k.lead = 4 * k.outs
+	k.ld = 4 * k.outs
 	if !k.direct {
-		tile = q.band * q.count[2] * k.lead
+		tile = q.band * q.count[2] * k.ld
 	}
 	k.atTile = tiling.RoundUp(box, 64)
 	k.atBias = k.widen.rows() * k.padded
@@ -147,7 +147,7 @@ func (k *smallForward) limits(r *exec.Run) {
 	}
 }
 
-// pairUp brings the even ones of each VectorChannels numbers before the odd ones.
+// pairUp moves the even ones of each VectorChannels numbers before the odd ones.
 func pairUp(x []float32) {
 	var y [window.VectorChannels]float32
 	for ; len(x) > 0; x = x[window.VectorChannels:] {
@@ -161,21 +161,21 @@ func pairUp(x []float32) {
 func (k *smallForward) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	p := &k.phases[0]
 	b := k.bandOf(r, w, p, i)
-	size, lead := 4, k.lead
+	size, ld := 4, k.ld
 	var d unsafe.Pointer
 	if k.direct {
 		size = k.to.Size()
-		lead = size * k.outs
-		d = unsafe.Pointer(&r.Values[k.dst][k.pixelOf(p, b.image, b.z, b.y, 0)*lead])
+		ld = size * k.outs
+		d = unsafe.Pointer(&r.Values[k.dst][k.pixelOf(p, b.image, b.z, b.y, 0)*ld])
 	} else {
 		d = unsafe.Pointer(&w.Scratch[k.atTile])
 	}
 	weights := unsafe.Pointer(&r.Shared[0])
 	k.eachRow(r, w, p, &b, func(y int) {
 		k.eachRegion(0, &b, y, func(x unsafe.Pointer, places []int64, from, n int) {
-			to := unsafe.Add(d, (y*p.count[2]+from)*lead)
+			to := unsafe.Add(d, (y*p.count[2]+from)*ld)
 			for c := 0; c < k.outs; c += window.VectorChannels {
-				k.pixels(n, places, x, p.move[2]*b.pixel, unsafe.Add(weights, 4*c), k.atBias+4*c, unsafe.Add(to, size*c), lead, uint(1)<<min(window.VectorChannels, k.outs-c)-1)
+				k.pixels(n, places, x, p.move[2]*b.pixel, unsafe.Add(weights, 4*c), k.atBias+4*c, unsafe.Add(to, size*c), ld, uint(1)<<min(window.VectorChannels, k.outs-c)-1)
 			}
 		})
 	})
@@ -184,16 +184,16 @@ func (k *smallForward) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// pixels computes n neighbours of a row, in turns of about as many.
+// pixels computes n neighbours of a row, in tiles of about equal size.
 func (k *smallForward) pixels(n int, places []int64, x unsafe.Pointer, xs int, weights unsafe.Pointer, bias int, d unsafe.Pointer, ds int, mask uint) {
 	at := unsafe.Pointer(unsafe.SliceData(places))
-	turns := tiling.CeilDiv(n, len(k.taps)-1)
-	for turns > 0 {
-		of := tiling.CeilDiv(n, turns)
-		times := turns - (of*turns - n) // of that many, the others of one less
+	tiles := tiling.CeilDiv(n, len(k.taps)-1)
+	for tiles > 0 {
+		of := tiling.CeilDiv(n, tiles)
+		times := tiles - (of*tiles - n) // of that many, the others of one less
 		k.taps[of](times, len(places)/2, at, x, xs, weights, bias, d, ds, mask)
-		n, turns = n-times*of, turns-times
-		if turns > 0 {
+		n, tiles = n-times*of, tiles-times
+		if tiles > 0 {
 			x, d = unsafe.Add(x, times*of*xs), unsafe.Add(d, times*of*ds)
 		}
 	}

@@ -31,7 +31,7 @@ type smallInputGrad struct {
 
 const (
 	fewInputRow   = 4 * window.VectorChannels // bytes of a pixel's products
-	fewInputBytes = 256 << 10                 // of products, in the second cache
+	fewInputBytes = 256 << 10                 // of products, in L2
 	fewInputStage = 64                        // pixels that are converted together
 )
 
@@ -51,7 +51,7 @@ func newSmallInputGrad(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kerne
 		}
 	}
 	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil
-	k.lead = 4 * k.lanes
+	k.ld = 4 * k.lanes
 	most, rows := 0, 0 // rows behind a band's own, and of a phase
 	k.eachPhase(func(p stridedPhase, taps [3][]tap) {
 		for _, t := range taps[1] {
@@ -69,7 +69,7 @@ func newSmallInputGrad(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kerne
 		p := &k.phases[i]
 		p.band, p.bands = band, tiling.CeilDiv(rows, band)
 		if !k.direct {
-			tile = max(tile, band*p.count[2]*k.lead)
+			tile = max(tile, band*p.count[2]*k.ld)
 		}
 	}
 	k.atTile = (min(k.Out[1], k.reads)*k.Out[2] + k.tiles.MR) * fewInputRow
@@ -134,14 +134,14 @@ func (k *smallInputGrad) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		if b.rows <= 0 {
 			continue
 		}
-		lead, down := k.lead, p.count[2]*k.lead
+		ld, down := k.ld, p.count[2]*k.ld
 		d := unsafe.Pointer(&w.Scratch[k.atTile])
 		if k.direct {
-			lead, down = p.step[2]*k.lead, p.step[1]*k.In[2]*k.lead
-			d = unsafe.Pointer(&r.Values[k.dst][k.pixelOf(p, image, 0, y, 0)*k.lead])
+			ld, down = p.step[2]*k.ld, p.step[1]*k.In[2]*k.ld
+			d = unsafe.Pointer(&r.Values[k.dst][k.pixelOf(p, image, 0, y, 0)*k.ld])
 		}
 		for j := range b.rows {
-			k.addUp(w, n, y+j, first, unsafe.Add(d, j*down), lead)
+			k.addUp(w, n, y+j, first, unsafe.Add(d, j*down), ld)
 		}
 		if !k.direct {
 			k.putBand(r, w, p, &b, d)
@@ -151,21 +151,21 @@ func (k *smallInputGrad) Chunk(r *exec.Run, w *exec.Worker, i int) {
 
 // addUp makes a row of a phase of products, which begin with those of a row of
 // the result's gradient.
-func (k *smallInputGrad) addUp(w *exec.Worker, phase, y, first int, d unsafe.Pointer, lead int) {
+func (k *smallInputGrad) addUp(w *exec.Worker, phase, y, first int, d unsafe.Pointer, ld int) {
 	for i := range k.regions[phase] {
 		g := &k.regions[phase][i]
 		if y < g.from[1] || y >= g.to[1] {
 			continue
 		}
-		n, to := g.to[2]-g.from[2], unsafe.Add(d, g.from[2]*lead)
+		n, to := g.to[2]-g.from[2], unsafe.Add(d, g.from[2]*ld)
 		if len(g.places) == 0 {
 			for x := range n {
-				clear(unsafe.Slice((*float32)(unsafe.Add(to, x*lead)), k.lanes))
+				clear(unsafe.Slice((*float32)(unsafe.Add(to, x*ld)), k.lanes))
 			}
 			continue
 		}
 		x := unsafe.Pointer(&w.Scratch[g.first+(y-first)*k.Out[2]*fewInputRow])
-		sumChannels(k.set, n, g.places, x, fewInputRow, to, lead, k.lanes)
+		sumChannels(k.set, n, g.places, x, fewInputRow, to, ld, k.lanes)
 	}
 }
 

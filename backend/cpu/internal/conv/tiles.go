@@ -32,14 +32,14 @@ import (
 type tileGEMM struct {
 	*implicitGEMM
 	bf16Split
-	phases []tilePhase
-	chunks []int  // of each phase
-	turns  bool   // a chunk is that of all phases
-	least  [3]int // first position that a phase reads for its first pixel
-	most   [3]int // and the last
-	weigh  packTileWeights
-	parts  int // of the columns, each a task
-	lead   int // bytes from a row of accumulators to the next
+	phases      []tilePhase
+	chunks      []int  // of each phase
+	interleaved bool   // chunk i is chunk i of every phase
+	least       [3]int // first position that a phase reads for its first pixel
+	most        [3]int // and the last
+	weigh       packTileWeights
+	parts       int // of the columns, each a task
+	ld          int // bytes from a row of accumulators to the next
 
 	atTile, atLine int // places in scratch memory
 }
@@ -74,15 +74,15 @@ const (
 	cellBytes   = 64         // of a block's row: 32 elements
 	cellHalfs   = 32         // elements of it
 	sideSaves   = 8          // elements lie side by side if that saves one step in so many
-	panelSteps  = 18         // of kernels that stay in the first cache
-	boxesBytes  = 768 << 10  // of the boxes of a chunk, in the second cache with all else
+	panelSteps  = 18         // of kernels that stay in L1
+	boxesBytes  = 768 << 10  // of the boxes of a chunk, in L2 with everything else
 	streamBytes = 1088 << 10 // of these, if packed kernels do not stay there
 	sumBytes    = 640 << 10  // of its accumulators
 	keptBytes   = 320 << 10  // of packed kernels that stay there, too
 	groupBytes  = 64 << 10   // of accumulators that are stored together: so many share a panel of kernels
-	shortBytes  = 24 << 10   // of these, if panels are so short that it does not matter: they stay in the first cache
+	shortBytes  = 24 << 10   // of these, if panels are so short that it does not matter: they stay in L1
 	shortSteps  = 4
-	placedBytes = 512 // of a pixel of a source that is read in place: 16 of them do not crowd the first cache
+	placedBytes = 512 // of a pixel of a source that is read in place: 16 of them do not crowd L1
 )
 
 // newTileGEMM makes the kernel of k, or returns nil if images are so small
@@ -141,7 +141,7 @@ func (k *tileGEMM) phase(p stridedPhase, taps [3][]tap) {
 	q.band = q.count[1]
 	k.fit(&q)
 	boxes, most := boxesBytes, boxesBytes/2
-	if !k.kept(&q) { // kernels pass once for all of a chunk
+	if !k.inL2(&q) { // kernels pass once for all of a chunk
 		boxes, most = streamBytes, streamBytes
 	}
 	for q.band > 1 && (q.bytes > most || q.pixels > 512) {
@@ -155,7 +155,7 @@ func (k *tileGEMM) phase(p stridedPhase, taps [3][]tap) {
 	if q.bands*q.count[0] == 1 {
 		q.whole = true
 		chunks := 2 * tiling.MinChunks
-		if !k.kept(&q) {
+		if !k.inL2(&q) {
 			chunks = tiling.MinChunks
 		}
 		for 2*q.images*q.bytes <= boxes && 2*q.images*q.pixels*4*k.lanes <= sumBytes && k.Batch >= chunks*2*q.images && q.images*q.pixels < 256 {
@@ -215,14 +215,14 @@ func (k *tileGEMM) layout(b *exec.Builder, v *ir.Value) {
 		rows = max(rows, p.images*tiling.RoundUp(p.pixels, k.tiles.Unit))
 		line = max(line, 2*k.depth*((p.count[2]-1)*p.move[2]+p.span[2]))
 	}
-	k.turns = len(k.chunks) > 1 && slices.Min(k.chunks) == slices.Max(k.chunks) && k.groups*k.chunks[0] >= 2*tiling.MinChunks
+	k.interleaved = len(k.chunks) > 1 && slices.Min(k.chunks) == slices.Max(k.chunks) && k.groups*k.chunks[0] >= 2*tiling.MinChunks
 	k.parts = min(k.panels, max(1, tiling.CeilDiv(tiling.MinChunks, k.groups*chunks)))
-	k.lead = 4 * tiling.CeilDiv(k.panels, k.parts) * k.tiles.NR
-	if k.lead%product.Conflicts == 0 {
-		k.lead += product.RowPad
+	k.ld = 4 * tiling.CeilDiv(k.panels, k.parts) * k.tiles.NR
+	if k.ld%product.Conflicts == 0 {
+		k.ld += product.RowPad
 	}
 	k.atTile = boxes
-	k.atLine = k.atTile + tiling.RoundUp(rows*k.lead, 64)
+	k.atLine = k.atTile + tiling.RoundUp(rows*k.ld, 64)
 	k.addEpilogue(b, v, k.atLine+tiling.RoundUp(line, 64), k.lanes)
 	k.result = product.Writer{Set: k.set, N: k.dstAll, TileN: k.lanes, Out: k.dst, To: k.to, After: k.after}
 	b.ReserveShared(product.FlagBytes + k.groups*k.panels*k.allSteps()*k.pieces*k.stepBytes())
@@ -247,7 +247,7 @@ func (k *tileGEMM) Run(r *exec.Run) {
 	}
 	k.clearFound(r)
 	r.Parallel(&k.weigh, k.groups*packs, k.WindowSize*k.perGroup*k.outs)
-	if k.turns {
+	if k.interleaved {
 		chunks /= len(k.phases)
 	}
 	r.Parallel(k, k.groups*k.parts*chunks, k.macs()/16)
@@ -354,7 +354,7 @@ func (k *packTileWeights) pad(d unsafe.Pointer, n int) {
 func (k *tileGEMM) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	group, part := i%k.groups, i/k.groups%k.parts
 	i /= k.groups * k.parts
-	if !k.turns {
+	if !k.interleaved {
 		phase, i := chunkOf(k.chunks, i)
 		k.bandOf(r, w, group, part, phase, i, true)
 		return
@@ -382,12 +382,12 @@ func (k *tileGEMM) bandOf(r *exec.Run, w *exec.Worker, group, part, phase, i int
 	}
 	runtime.LockOSThread()
 	k.tiles.Begin()
-	// Few rows at a time stay in the first cache until they are stored, if
+	// Few rows at a time stay in L1 until they are stored, if
 	// all kernels stay in the second; else kernels pass once.
 	lo, hi := tiling.Cut(part, k.parts, k.panels)
 	rows := (b.rows-1)*p.pitch + p.count[2]
-	if k.kept(p) {
-		var next prefetchList
+	if k.inL2(p) {
+		var next prefetchRange
 		if fill && k.pieces == 1 {
 			next = k.behindBand(r, p, &b, images)
 		}
@@ -395,7 +395,7 @@ func (k *tileGEMM) bandOf(r *exec.Run, w *exec.Worker, group, part, phase, i int
 		if p.steps <= shortSteps {
 			group32 = shortBytes
 		}
-		group32 = max(1, group32/(k.lead*k.tiles.MR)) * k.tiles.MR
+		group32 = max(1, group32/(k.ld*k.tiles.MR)) * k.tiles.MR
 		for j := range images {
 			for at := 0; at < rows; at += group32 {
 				k.compute(r, w, p, &b, group, lo, hi, j, j+1, at, min(at+group32, rows), &next)
@@ -410,20 +410,20 @@ func (k *tileGEMM) bandOf(r *exec.Run, w *exec.Worker, group, part, phase, i int
 	runtime.UnlockOSThread()
 }
 
-// kept reports whether the packed kernels of a phase stay in the second cache.
-func (k *tileGEMM) kept(p *tilePhase) bool {
+// inL2 reports whether the packed kernels of a phase stay in L2.
+func (k *tileGEMM) inL2(p *tilePhase) bool {
 	return p.steps*k.panels*k.pieces*k.stepBytes() <= keptBytes
 }
 
 // compute forms the sums of panels lo to hi-1 for the pixels from one to
-// before another of the boxes of some images. Meanwhile it brings what comes next:
-// kernels, or if these are kept what it is given.
-func (k *tileGEMM) compute(r *exec.Run, w *exec.Worker, p *tilePhase, b *band, group, lo, hi, image, images, from, to int, behind *prefetchList) {
+// before another of the boxes of some images. Meanwhile it prefetches what comes next:
+// kernels, or, if these stay in L2, what it is given.
+func (k *tileGEMM) compute(r *exec.Run, w *exec.Worker, p *tilePhase, b *band, group, lo, hi, image, images, from, to int, behind *prefetchRange) {
 	t := k.tiles
 	units := tiling.CeilDiv(to-from, t.Unit)
 	heights := tiling.CeilDiv(units*t.Unit, t.MR)
 	if p.steps == 0 {
-		clear(w.Scratch[k.atTile:][:(images-image)*units*t.Unit*k.lead])
+		clear(w.Scratch[k.atTile:][:(images-image)*units*t.Unit*k.ld])
 		return
 	}
 	for panel := lo; panel < hi; panel++ {
@@ -432,14 +432,14 @@ func (k *tileGEMM) compute(r *exec.Run, w *exec.Worker, p *tilePhase, b *band, g
 			weights := k.panel(r, p, group, panel, step)
 			next, steps, call := unsafe.Pointer(nil), 0, 0
 			switch {
-			case k.kept(p):
+			case k.inL2(p):
 			case step+n < p.steps:
 				next, steps = k.panel(r, p, group, panel, step+n), min(p.chunkOf, p.steps-step-n)
 			case panel+1 < hi:
 				next, steps = k.panel(r, p, group, panel+1, 0), p.chunkOf
 			}
 			for j := image; j < images; j++ {
-				d := unsafe.Pointer(&w.Scratch[k.atTile+(j-image)*units*t.Unit*k.lead+4*(panel-lo)*t.NR])
+				d := unsafe.Pointer(&w.Scratch[k.atTile+(j-image)*units*t.Unit*k.ld+4*(panel-lo)*t.NR])
 				a, lda, places := unsafe.Pointer(&w.Scratch[j*p.bytes+from*cellBytes]), cellBytes, p.at
 				if at, ok := k.inSource(r, p, b, group, b.image+j); ok {
 					lda, places = 2*k.srcAll, p.placed
@@ -448,7 +448,7 @@ func (k *tileGEMM) compute(r *exec.Run, w *exec.Worker, p *tilePhase, b *band, g
 				for h := range heights {
 					first, end := tiling.Cut(h, heights, units)
 					first, end = first*t.Unit, end*t.Unit
-					dh := unsafe.Add(d, first*k.lead)
+					dh := unsafe.Add(d, first*k.ld)
 					s := dh
 					if step == 0 {
 						s = nil
@@ -460,7 +460,7 @@ func (k *tileGEMM) compute(r *exec.Run, w *exec.Worker, p *tilePhase, b *band, g
 					case steps > 0 && call < 8:
 						part = unsafe.Add(next, call*steps*k.stepBytes()/8)
 					}
-					t.Runs[k.pieces-1][end-first](n, unsafe.Add(a, first*lda), lda, p.piece, unsafe.Pointer(&places[step]), weights, k.lowWeights(), s, k.lead, dh, k.lead, part)
+					t.Runs[k.pieces-1][end-first](n, unsafe.Add(a, first*lda), lda, p.piece, unsafe.Pointer(&places[step]), weights, k.lowWeights(), s, k.ld, dh, k.ld, part)
 					call++
 				}
 			}
@@ -472,10 +472,10 @@ func (k *tileGEMM) compute(r *exec.Run, w *exec.Worker, p *tilePhase, b *band, g
 func (k *tileGEMM) put(r *exec.Run, w *exec.Worker, p *tilePhase, b *band, group, lo, hi, image, images, from, to int) {
 	t := k.tiles
 	rows := tiling.RoundUp(to-from, t.Unit)
-	tile := product.Tile{Col: group*k.lanes + lo*t.NR, Cols: min(k.lanes, hi*t.NR) - lo*t.NR, LD: k.lead}
+	tile := product.Tile{Col: group*k.lanes + lo*t.NR, Cols: min(k.lanes, hi*t.NR) - lo*t.NR, LD: k.ld}
 	for j := image; j < images; j++ {
 		if p.pitch == p.count[2] && p.step == [3]int{1, 1, 1} { // no pixels between rows, there as here
-			tile.Data = unsafe.Pointer(&w.Scratch[k.atTile+(j-image)*rows*k.lead])
+			tile.Data = unsafe.Pointer(&w.Scratch[k.atTile+(j-image)*rows*k.ld])
 			tile.Row, tile.Rows = k.pixelOf(&p.stridedPhase, b.image+j, b.z, b.y, 0)+from, to-from
 			k.store(r, w, tile)
 			continue
@@ -485,7 +485,7 @@ func (k *tileGEMM) put(r *exec.Run, w *exec.Worker, p *tilePhase, b *band, group
 			if x1 <= x0 {
 				continue
 			}
-			tile.Data = unsafe.Pointer(&w.Scratch[k.atTile+((j-image)*rows+y*p.pitch+x0-from)*k.lead])
+			tile.Data = unsafe.Pointer(&w.Scratch[k.atTile+((j-image)*rows+y*p.pitch+x0-from)*k.ld])
 			tile.Row, tile.Rows = k.pixelOf(&p.stridedPhase, b.image+j, b.z, b.y+y, x0), x1-x0
 			tile.Step = p.step[2]
 			k.store(r, w, tile)

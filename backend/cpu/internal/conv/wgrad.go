@@ -55,7 +55,7 @@ type wgradGEMM struct {
 type addSums struct{ *wgradGEMM }
 
 const (
-	blockPixels = 256 // of a block, roughly: a panel of the gradient stays in the first cache
+	blockPixels = 256 // of a block, roughly: a panel of the gradient stays in L1
 	fewPixels   = 64  // of an image, for which several are taken together
 	mostSums    = 16
 	sumsBytes   = 8 << 20 // of all sums: they are read and written once more
@@ -191,8 +191,8 @@ func (k *addSums) Chunk(r *exec.Run, w *exec.Worker, row int) {
 type pixelBlock struct {
 	row, rows int // over all images
 	sums      unsafe.Pointer
-	lo, hi    int             // panels of each group
-	coming    [2]prefetchList // operands of the next block
+	lo, hi    int              // panels of each group
+	prefetch  [2]prefetchRange // operands of the next block
 }
 
 func (k *wgradGEMM) Chunk(r *exec.Run, w *exec.Worker, i int) {
@@ -272,15 +272,15 @@ func (k *wgradGEMM) add(b *pixelBlock, group, row, rows, panel, cells int, a uns
 	if cols <= t.NarrowNR {
 		kernels = t.NarrowInner
 	}
-	lead := 4 * k.width
-	d := unsafe.Add(b.sums, (group*k.WindowSize*k.tapRows+row)*lead+4*panel*t.NR)
+	ld := 4 * k.width
+	d := unsafe.Add(b.sums, (group*k.WindowSize*k.tapRows+row)*ld+4*panel*t.NR)
 	units := tiling.CeilDiv(rows, t.Unit)
 	heights := tiling.CeilDiv(units*t.Unit, t.MR)
 	for h := range heights {
 		lo, hi := tiling.Cut(h, heights, units)
 		lo, hi = lo*t.Unit, hi*t.Unit
-		dh := unsafe.Add(d, lo*lead)
-		kernels[hi-lo](cells, unsafe.Add(a, 4*lo), lda, grads, 4*t.NR, dh, lead, dh, lead, 1<<cols-1)
+		dh := unsafe.Add(d, lo*ld)
+		kernels[hi-lo](cells, unsafe.Add(a, 4*lo), lda, grads, 4*t.NR, dh, ld, dh, ld, 1<<cols-1)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // wgradRows is wgradGEMM on kernels that go through runs of pixels: the
 // input is read where it lies, and sums stay in registers for all rows of a
-// block. A panel of the gradient is packed, so that it stays in the first cache
+// block. A panel of the gradient is packed, so that it stays in L1
 // for all of the window, and 16-bit inputs are copied as float32. Pixels outside
 // of the input are in no run.
 type wgradRows struct {
@@ -27,7 +27,7 @@ type wgradRows struct {
 }
 
 const (
-	runPixels = 256 // of a block, roughly: a panel of its gradient stays in the first cache
+	runPixels = 256 // of a block, roughly: a panel of its gradient stays in L1
 	runRows   = 6   // channels of a group, at least
 )
 
@@ -183,7 +183,7 @@ func (k *wgradRows) panelOf(r *exec.Run, w *exec.Worker, g, p, pixel, pixels int
 // addRuns adds the products of some rows, whose gradient begins at a pixel, to the
 // sums.
 func (k *wgradRows) addRuns(r *exec.Run, w *exec.Worker, b *pixelBlock, kz, row, rows int, x unsafe.Pointer, pixel int) {
-	nr, lead := k.tiles.NR, 4*k.width
+	nr, ld := k.tiles.NR, 4*k.width
 	heights := tiling.CeilDiv(k.perGroup, k.tiles.MR)
 	for g := range k.groups {
 		for p := b.lo; p < b.hi; p++ {
@@ -195,9 +195,9 @@ func (k *wgradRows) addRuns(r *exec.Run, w *exec.Worker, b *pixelBlock, kz, row,
 					if first == end {
 						continue
 					}
-					at := ((g*k.WindowSize+kz*len(k.runs)+tap)*k.tapRows+lo)*lead + 4*p*nr
+					at := ((g*k.WindowSize+kz*len(k.runs)+tap)*k.tapRows+lo)*ld + 4*p*nr
 					d := unsafe.Add(b.sums, at)
-					k.set.PixelRuns[hi-lo](end-first, unsafe.Add(x, 4*(g*k.perGroup+lo)), 4*k.Stride[2]*k.channels, panel, 4*nr, d, lead, d, lead, 1<<nr-1, unsafe.Pointer(&runs[3*first]))
+					k.set.PixelRuns[hi-lo](end-first, unsafe.Add(x, 4*(g*k.perGroup+lo)), 4*k.Stride[2]*k.channels, panel, 4*nr, d, ld, d, ld, 1<<nr-1, unsafe.Pointer(&runs[3*first]))
 				}
 			}
 		}

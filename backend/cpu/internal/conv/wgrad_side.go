@@ -37,7 +37,7 @@ type wgradSide struct {
 	lda     int     // bytes from a row of the transposed input to the next
 	atStage int     // scratch memory
 	atInput int
-	atTurn  int
+	atPairs int
 	atSide  int
 }
 
@@ -46,8 +46,8 @@ type sidePlace struct{ residue, shift int }
 
 const (
 	sideRows  = 48        // channels times elements of a plane of the window that are few
-	sideSteps = 16        // of a block: packed gradients that stay in the first cache
-	sideBytes = 512 << 10 // of the transposed input, in the second cache with all else
+	sideSteps = 16        // of a block: packed gradients that stay in L1
+	sideBytes = 512 << 10 // of the transposed input, in L2 with everything else
 )
 
 func newWgradSide(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
@@ -117,7 +117,7 @@ func newWgradSide(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
 
 	k.sums = max(1, min(k.blocks, mostSums, sumsBytes/max(1, k.sumBytes), tiling.CeilDiv(k.macs(), product.ChunkMACs<<4)))
 	k.sums = tiling.CeilDiv(k.blocks, tiling.CeilDiv(k.blocks, k.sums))
-	k.parts = min(k.panels, tiling.CeilDiv(tiling.MinChunks/2, k.sums)) // each turns the input
+	k.parts = min(k.panels, tiling.CeilDiv(tiling.MinChunks/2, k.sums)) // each transposes the input
 	k.finish.wgradGEMM = k
 	b.ReserveShared(product.FlagBytes + k.sums*k.sumBytes)
 	k.addEpilogue(b, v, c.layout(), k.outs)
@@ -135,7 +135,7 @@ func (k *wgradSide) layout() int {
 	k.atStage = take(2 * k.pixels * k.channels)
 	// Kernels take whole units of rows.
 	k.atInput = take((len(k.down)*len(k.across)*k.channels + k.tiles.MR) * k.lda)
-	k.atTurn = take(2 * k.pixels / 4 * 64)
+	k.atPairs = take(2 * k.pixels / 4 * 64)
 	k.panelBytes = 4 * k.planes * k.steps * k.tiles.Deep * k.tiles.NR
 	k.atB = take(k.panelBytes * tiling.CeilDiv(k.panels, k.parts))
 	k.atSide = take(tiling.RoundUp(k.planeRows(), k.tiles.Unit) * k.lda)
@@ -234,12 +234,12 @@ func (k *wgradSide) transposePlane(r *exec.Run, w *exec.Worker, kz, p, plane, y 
 // transposeAll makes a row of pixels of each channel, 16 channels at a time: first
 // as lanes of pairs, then transposed.
 func (k *wgradSide) transposeAll(w *exec.Worker, d, src unsafe.Pointer) {
-	turn := unsafe.Pointer(&w.Scratch[k.atTurn])
+	pairs := unsafe.Pointer(&w.Scratch[k.atPairs])
 	for c := 0; c < k.channels; c += 16 {
 		lanes := min(16, k.channels-c)
-		k.set.Lanes[gemm.Pairs](turn, 64, unsafe.Add(src, 2*c), 2*k.channels, k.pixels, 1<<lanes-1, 1<<16-1)
+		k.set.Lanes[gemm.Pairs](pairs, 64, unsafe.Add(src, 2*c), 2*k.channels, k.pixels, 1<<lanes-1, 1<<16-1)
 		for q := 0; q < k.pixels/2; q += 16 {
-			k.set.Transpose[gemm.F32](unsafe.Add(d, c*k.lda+4*q), k.lda, unsafe.Add(turn, 64*q), 64, lanes, 1<<16-1, 1<<16-1)
+			k.set.Transpose[gemm.F32](unsafe.Add(d, c*k.lda+4*q), k.lda, unsafe.Add(pairs, 64*q), 64, lanes, 1<<16-1, 1<<16-1)
 		}
 	}
 }
@@ -247,7 +247,7 @@ func (k *wgradSide) transposeAll(w *exec.Worker, d, src unsafe.Pointer) {
 // addPlanes adds the products of a block to the sums of the elements of a plane
 // of the window, or begins them.
 func (k *wgradSide) addPlanes(w *exec.Worker, b *pixelBlock, kz, planes int, begins bool) {
-	t, lead := k.tiles, 4*k.width
+	t, ld := k.tiles, 4*k.width
 	steps := planes * k.steps
 	k.laySide(w, planes)
 	rows := k.planeRows()
@@ -255,14 +255,14 @@ func (k *wgradSide) addPlanes(w *exec.Worker, b *pixelBlock, kz, planes int, beg
 		for step := 0; step < steps; step += panelSteps {
 			n := min(panelSteps, steps-step)
 			for row := 0; row < rows; row += t.MR {
-				d := unsafe.Add(b.sums, (kz*rows+row)*lead+4*p*t.NR)
+				d := unsafe.Add(b.sums, (kz*rows+row)*ld+4*p*t.NR)
 				s := d
 				if begins && step == 0 {
 					s = nil
 				}
 				a := unsafe.Pointer(&w.Scratch[k.atSide+row*k.lda])
 				h := min(t.MR, tiling.RoundUp(rows-row, t.Unit))
-				t.Runs[0][h](n, a, k.lda, 0, unsafe.Pointer(&k.places[step]), k.gradsOf(w, b, p, step), 0, s, lead, d, lead, nil)
+				t.Runs[0][h](n, a, k.lda, 0, unsafe.Pointer(&k.places[step]), k.gradsOf(w, b, p, step), 0, s, ld, d, ld, nil)
 			}
 		}
 	}

@@ -20,8 +20,8 @@ import (
 // transposed; B is the input that lies under a column of the window, as pairs
 // of pixels, in which another row of the window is another place to begin, and,
 // where that pays, another column that is an even number of pixels away. So all
-// that kernels read begins where lines of the cache do. Sums are those of the
-// transposed result, and are turned in the end.
+// that kernels read begins where cache lines do. Sums are those of the
+// transposed result, and are transposed at the end.
 //
 // Behind the pixels of a band the gradient is 0, and what it is multiplied with
 // may be anything of the input. (So an infinite pixel can make NaNs of the
@@ -41,36 +41,36 @@ type wgradTiles struct {
 	bands  int // of a plane
 	ahead  int // pixels that the last element of the window lies behind the first
 
-	heights   int     // of 32 channels of the result's gradient, in a group
-	mine      int     // panels of a group that a part has, at most
-	places    []int64 // of steps
-	laneBytes int     // of a panel of B
-	turned    transposeSums
-	direct    bool // there is one block: sums are turned at once
+	heights    int     // of 32 channels of the result's gradient, in a group
+	mine       int     // panels of a group that a part has, at most
+	places     []int64 // of steps
+	laneBytes  int     // of a panel of B
+	transposed transposeSums
+	direct     bool // there is one block: sums are transposed at once
 
-	atGrads, atInput, atTurn, atSums, atStage int // scratch memory
+	atGrads, atInput, atTransposed, atSums, atStage int // scratch memory
 }
 
 // tapPlace is where an element of the window begins in B: in which copy of the
 // input, and how many rows and pixels behind its first.
 type tapPlace struct{ array, row, pixel int }
 
-// transposeSums is the task that adds up and turns the sums of a panel of a tap.
+// transposeSums is the task that adds up and transposes the sums of a panel of a tap.
 type transposeSums struct{ *wgradTiles }
 
 const (
-	tileBytes   = 2048       // of a step, of A or B
-	mostSteps   = 48         // of a block
-	callBytes   = 64 << 10   // bytes of A and B for calls with a copy of the input: of less, sums take longer
-	leastSteps  = 4          // of a call: more sums are moved than multiplied, else
-	sumsInCache = 1 << 20    // bytes of sums to which more pixels are added at a time, else
-	turnedMost  = 768 << 10  // bytes of A and B, in the second cache with sums
-	directMost  = 1536 << 10 // and of those with the sums of a panel, if the block is all there is
+	tileBytes      = 2048       // of a step, of A or B
+	mostSteps      = 48         // of a block
+	callBytes      = 64 << 10   // bytes of A and B for calls with a copy of the input: of less, sums take longer
+	leastSteps     = 4          // of a call: more sums are moved than multiplied, else
+	sumsInCache    = 1 << 20    // bytes of sums to which more pixels are added at a time, else
+	transposedMost = 768 << 10  // bytes of A and B, in L2 with sums
+	directMost     = 1536 << 10 // and of those with the sums of a panel, if the block is all there is
 )
 
 func newWgradTiles(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
 	c := &wgradTiles{wgradGEMM: k}
-	c.turned.wgradTiles = c
+	c.transposed.wgradTiles = c
 	nr := k.tiles.NR
 	k.panels = tiling.CeilDiv(k.perGroup, nr)
 	k.tapRows = tiling.RoundUp(k.outsPerGroup, k.tiles.Unit)
@@ -78,7 +78,7 @@ func newWgradTiles(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
 	behind := c.placeTaps()
 	k.sumBytes = 4 * nr * k.groups * k.WindowSize * k.panels * k.tapRows
 	most := max(1, min(mostSums, sumsBytes/max(1, k.sumBytes), tiling.CeilDiv(k.macs(), product.ChunkMACs<<4)))
-	k.parts = min(k.panels, tiling.CeilDiv(tiling.MinChunks/2, most)) // each turns the gradient
+	k.parts = min(k.panels, tiling.CeilDiv(tiling.MinChunks/2, most)) // each transposes the gradient
 	c.mine = tiling.CeilDiv(k.panels, k.parts)
 
 	if !c.shapeAll(behind) {
@@ -127,7 +127,7 @@ func (k *wgradTiles) placeTaps() (behind int) {
 		return tiling.RoundUp(k.wide, 2)
 	}
 	// In cycles for a pixel, measured: a step of a kernel takes about 100 for 32
-	// of them, what turns the gradient 8 for 32 channels, and what copies a panel
+	// of them, the transposition of the gradient 8 for 32 channels, and what copies a panel
 	// of the input 6.
 	own := pitch(false)
 	copies := len(k.across)
@@ -154,9 +154,9 @@ func (k *wgradTiles) placeTaps() (behind int) {
 
 // shapeBlock chooses the planes and rows of a block.
 func (k *wgradTiles) shapeBlock(behind int) {
-	// Sums that do not stay in the second cache are read and written once for
+	// Sums that do not stay in L2 are read and written once for
 	// more pixels.
-	limit := turnedMost
+	limit := transposedMost
 	if k.sumBytes > sumsInCache {
 		limit *= 2
 	}
@@ -235,7 +235,7 @@ func (k *wgradTiles) layout() int {
 	}
 	k.atGrads = take(k.pieces * k.steps * tileBytes * k.groups * k.heights)
 	k.atInput = take(k.pieces * k.lowInput())
-	k.atTurn = take(max(64*k.pixels, 4*k.tiles.NR*max(k.outsPerGroup, k.tiles.MR))) // and of sums
+	k.atTransposed = take(max(64*k.pixels, 4*k.tiles.NR*max(k.outsPerGroup, k.tiles.MR))) // and of sums
 	if k.direct {
 		k.atSums = take(k.panelSums())
 	}
@@ -250,7 +250,7 @@ func (k *wgradTiles) Run(r *exec.Run) {
 	case k.lost(r):
 		k.fallback.Run(r)
 	case !k.direct:
-		r.Parallel(&k.turned, k.groups*k.WindowSize*k.panels, k.sums*k.WindowSize*k.perGroup*k.outs)
+		r.Parallel(&k.transposed, k.groups*k.WindowSize*k.panels, k.sums*k.WindowSize*k.perGroup*k.outs)
 	}
 }
 
@@ -270,7 +270,7 @@ func (k *wgradTiles) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		planes, rows := min(k.planes, k.Batch*k.Out[0]-plane), min(k.block, k.Out[1]-y)
 		k.transposeGrads(r, w, plane, planes, y, rows)
 		if j+1 < end && k.pieces == 1 {
-			k.fetchBlock(r, &b, j+1)
+			k.prefetchBlock(r, &b, j+1)
 		}
 		for kz := range k.Size[0] {
 			for p := range planes {
@@ -298,7 +298,7 @@ func (k *wgradTiles) gradsOf(w *exec.Worker, group, height, step int) unsafe.Poi
 // the rows that there are: 32 channels at a time, first as pairs of pixels.
 func (k *wgradTiles) transposeGrads(r *exec.Run, w *exec.Worker, plane, planes, y, rows int) {
 	steps, mr := k.stepsOf(planes, rows), k.tiles.MR
-	turn := w.Scratch[k.atTurn:][:2*mr*cellHalfs*steps]
+	transposed := w.Scratch[k.atTransposed:][:2*mr*cellHalfs*steps]
 	line := 2 * mr * k.pitch
 	lines, pixels := rows, k.Out[2]
 	if k.pitch == pixels { // rows follow each other
@@ -309,7 +309,7 @@ func (k *wgradTiles) transposeGrads(r *exec.Run, w *exec.Worker, plane, planes, 
 			outs := min(mr, k.outsPerGroup-h*mr)
 			for p := range planes {
 				at := (((plane+p)*k.Out[1]+y)*k.Out[2])*k.outs + g*k.outsPerGroup + h*mr
-				to := turn[p*k.rows*line:]
+				to := transposed[p*k.rows*line:]
 				for j := range lines {
 					k.set.Lanes[gemm.Pairs](unsafe.Pointer(&to[j*line]), 4*mr, unsafe.Pointer(&r.Values[k.b][2*(at+j*k.Out[2]*k.outs)]), 2*k.outs, pixels, 1<<outs-1, 1<<mr-1)
 					if used := 4 * mr * tiling.CeilDiv(k.Out[2], 2); used < line {
@@ -318,11 +318,11 @@ func (k *wgradTiles) transposeGrads(r *exec.Run, w *exec.Worker, plane, planes, 
 				}
 				clear(to[min(rows*line, len(to)):min(k.rows*line, len(to))])
 			}
-			clear(turn[min(planes*k.rows*line, len(turn)):])
+			clear(transposed[min(planes*k.rows*line, len(transposed)):])
 			for s := range steps {
 				for o := 0; o < outs; o += 16 {
 					d, lanes := unsafe.Add(k.gradsOf(w, g, h, s), 64*o), min(16, outs-o)
-					k.set.Transpose[gemm.F32](d, 64, unsafe.Pointer(&turn[s*tileBytes+4*o]), 4*mr, lanes, 1<<16-1, 1<<16-1)
+					k.set.Transpose[gemm.F32](d, 64, unsafe.Pointer(&transposed[s*tileBytes+4*o]), 4*mr, lanes, 1<<16-1, 1<<16-1)
 					k.split(r, d, 64, tileBytes, lanes, cellHalfs)
 				}
 			}
@@ -410,7 +410,7 @@ func (k *wgradTiles) addPlanes(w *exec.Worker, b *pixelBlock, kz, steps int, beg
 }
 
 // addPanel adds to the sums of a panel. All that reads a copy of the input does so
-// while a part of it is in the first cache.
+// while a part of it is in L1.
 func (k *wgradTiles) addPanel(w *exec.Worker, b *pixelBlock, g, panel, steps int, begins bool, sums tapSums) {
 	ld := 4 * k.tiles.NR
 	call := tiling.Even(steps, k.callSteps(), 1)
@@ -444,14 +444,14 @@ func (k *wgradTiles) multiply(w *exec.Worker, b *pixelBlock, g, panel, h, tap, s
 	t, place := k.tiles, k.tap[tap]
 	rows := min(t.MR, k.tapRows-h*t.MR)
 	input := k.inputOf(w, b, place.array, g, panel, step*cellHalfs+place.row*k.pitch+place.pixel)
-	next := b.coming[0].next(n)
+	next := b.prefetch[0].next(n)
 	if next == nil {
-		next = b.coming[1].next(n)
+		next = b.prefetch[1].next(n)
 	}
 	t.Runs[k.pieces-1][rows](n, k.gradsOf(w, g, h, step), 64, tileBytes, unsafe.Pointer(&k.places[0]), input, k.lowInput(), s, 4*t.NR, d, 4*t.NR, next)
 }
 
-// transposePlanes computes the sums of a panel from all steps, and turns them into the
+// transposePlanes computes the sums of a panel from all steps, and transposes them into the
 // result.
 func (k *wgradTiles) transposePlanes(r *exec.Run, w *exec.Worker, b *pixelBlock, steps int) {
 	nr, one := k.tiles.NR, 4*k.tiles.NR*k.tapRows
@@ -489,9 +489,9 @@ func (k *transposeSums) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		lanes.OfF32().Binary[op.Add](total, total, sum(s))
 	}
 	channels, n := min(nr, k.perGroup-panel*nr), k.outsPerGroup
-	turned := lanes.ViewOf[float32](w.Scratch[k.atTurn:], channels*n)
-	k.transpose(unsafe.Pointer(&turned[0]), 4*n, unsafe.Pointer(&total[0]), n, channels)
+	transposed := lanes.ViewOf[float32](w.Scratch[k.atTransposed:], channels*n)
+	k.transpose(unsafe.Pointer(&transposed[0]), 4*n, unsafe.Pointer(&total[0]), n, channels)
 	for c := range channels {
-		putRow(&k.convolution, r, w, (tap*k.perGroup+panel*nr+c)*k.outs+g*n, turned[c*n:][:n])
+		putRow(&k.convolution, r, w, (tap*k.perGroup+panel*nr+c)*k.outs+g*n, transposed[c*n:][:n])
 	}
 }

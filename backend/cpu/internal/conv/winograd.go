@@ -97,11 +97,11 @@ func winogradPlaces(m [][]float32, row, column int) [][]int64 {
 
 const (
 	winogradSize   = 16        // elements of a transformed tile
-	winogradBytes  = 768 << 10 // of the tiles and products of a chunk, which stay in the second cache
+	winogradBytes  = 768 << 10 // of the tiles and products of a chunk, which stay in L2
 	winogradTiles  = 48        // of a chunk, about, even if they do not: for so many, transformed kernels are read once
-	winogradWide   = 128       // of a chunk, about, if they come from the third cache
-	winogradDepth  = 256       // channels of the source of a call: a panel of kernels stays in the first cache
-	winogradKept   = 1 << 20   // bytes of transformed kernels that stay in the second cache
+	winogradWide   = 128       // of a chunk, about, if they come from L3
+	winogradDepth  = 256       // channels of the source of a call: a panel of kernels stays in L1
+	winogradKept   = 1 << 20   // bytes of transformed kernels that stay in L2
 	winogradHeld   = 8         // panels whose products are formed together, at most
 	manyGroups     = 4         // of 32 channels
 	winogradPassed = 16 << 20  // bytes of what is transformed of the kernels at a time, about, for 16-bit types
@@ -173,15 +173,15 @@ func newWinograd(b *exec.Builder, v *ir.Value, c *implicitGEMM) exec.Kernel {
 	for first := 0; first < k.panels; first += most {
 		k.passes = append(k.passes, winogradPass{k, first, min(first+most, k.panels)})
 	}
-	k.lead = 4 * k.lanes
+	k.ld = 4 * k.lanes
 	if !k.direct {
-		k.lead = min(k.lead, most*nr)
+		k.ld = min(k.ld, most*nr)
 	}
 	k.step = tiling.Even(k.depth, winogradDepth, 1)
 	if k.ldv = 4 * k.depth; k.ldv%product.Conflicts == 0 {
 		k.ldv += product.RowPad
 	}
-	// Kernels that the second cache has no room for are multiplied element by
+	// Kernels that L2 has no room for are multiplied element by
 	// element, for some panels of them: so tiles stay there, and most of the
 	// products until they are transformed.
 	k.held = 1
@@ -203,7 +203,7 @@ func newWinograd(b *exec.Builder, v *ir.Value, c *implicitGEMM) exec.Kernel {
 	k.spread = winogradPlaces(winogradResult, 4*k.most*nr, k.most*nr)
 	tile := 0
 	if !k.direct {
-		tile = 4 * k.most * k.lead
+		tile = 4 * k.most * k.ld
 	}
 	k.atTile = tiling.RoundUp(box, 64)
 	k.atV = k.atTile + tiling.RoundUp(tile, 64)
@@ -219,7 +219,7 @@ func (k *winograd) cut(p *stridedPhase) {
 	k.across = tiling.CeilDiv(p.count[2], 2)
 	rows := tiling.CeilDiv(p.count[1], 2)
 	all := k.Batch * p.count[0] * rows * k.across
-	k.most = max(winogradBytes/(winogradSize*(k.ldv+4*k.tiles.NR)+4*k.lead), winogradTiles)
+	k.most = max(winogradBytes/(winogradSize*(k.ldv+4*k.tiles.NR)+4*k.ld), winogradTiles)
 	if k.held > 1 {
 		k.most = max(k.most, winogradWide)
 	}
@@ -299,12 +299,12 @@ func (k *winogradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		k.transformTiles(p, &from, k.across, 0, k.srcAll, k.set.WinogradSource, nil, unsafe.Pointer(&w.Scratch[k.atV+j*tiles*k.ldv]), tileSteps{k.most * k.ldv, 4 * window.VectorChannels, k.ldv})
 	}
 	first, left := k.pixelOf(p, b.image, b.z, y, 0), k.first*k.tiles.NR
-	d, lead := unsafe.Pointer(&w.Scratch[k.atTile]), k.lead
+	d, ld := unsafe.Pointer(&w.Scratch[k.atTile]), k.ld
 	if k.direct {
 		d = unsafe.Pointer(&r.Values[k.dst][4*(first*k.dstAll+left)])
 	}
 	// What lies between the rows of a chunk's images belongs to it, too.
-	image := rows * p.count[2] * lead
+	image := rows * p.count[2] * ld
 	for panel := k.first; panel < k.end; panel++ {
 		if (panel-k.first)%k.held == 0 {
 			k.multiply(r, w, panel, images*tiles)
@@ -313,33 +313,33 @@ func (k *winogradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		for j := range images {
 			for ty := range b.rows / 2 {
 				from := k.productsOf(w, panel, 0, j*tiles+ty*k.across)
-				to := unsafe.Add(d, j*image+2*ty*p.count[2]*lead+4*(col-left))
-				k.spreadTiles(from, to, p.count[2], min(2, rows-2*ty), lead, min(k.tiles.NR, k.lanes-col))
+				to := unsafe.Add(d, j*image+2*ty*p.count[2]*ld+4*(col-left))
+				k.spreadTiles(from, to, p.count[2], min(2, rows-2*ty), ld, min(k.tiles.NR, k.lanes-col))
 			}
 		}
 	}
 	cols := min(k.lanes, k.end*k.tiles.NR) - left
-	if !k.exact(d, images*rows*p.count[2], cols, lead) {
+	if !k.exact(d, images*rows*p.count[2], cols, ld) {
 		k.directly(r, w, b, images, rows, d)
 	}
 	if !k.direct {
-		k.store(r, w, product.Tile{Row: first, Col: left, Rows: images * rows * p.count[2], Cols: cols, Data: d, LD: lead})
+		k.store(r, w, product.Tile{Row: first, Col: left, Rows: images * rows * p.count[2], Cols: cols, Data: d, LD: ld})
 	}
 }
 
 // spreadTiles transforms a row of tiles of products to one or two rows of pixels
 // of the result, of so many channels.
-func (k *winograd) spreadTiles(from, to unsafe.Pointer, pixels, rows, lead, channels int) {
-	nr, row := 4*k.tiles.NR, pixels*lead
+func (k *winograd) spreadTiles(from, to unsafe.Pointer, pixels, rows, ld, channels int) {
+	nr, row := 4*k.tiles.NR, pixels*ld
 	whole := pixels / 2
 	if rows < 2 {
 		whole = 0
 	}
-	k.set.WinogradResult(whole, from, 4*k.most*nr, k.most*nr, nr, to, row, lead, 2*lead, 1<<channels-1)
+	k.set.WinogradResult(whole, from, 4*k.most*nr, k.most*nr, nr, to, row, ld, 2*ld, 1<<channels-1)
 	for e, at := range k.spread { // of tiles that reach beyond the result
 		dy, dx := e/2, e%2
 		if n := (pixels-dx+1)/2 - whole; dy < rows && n > 0 {
-			sumChannels(k.set, n, at, unsafe.Add(from, whole*nr), nr, unsafe.Add(to, dy*row+(2*whole+dx)*lead), 2*lead, channels)
+			sumChannels(k.set, n, at, unsafe.Add(from, whole*nr), nr, unsafe.Add(to, dy*row+(2*whole+dx)*ld), 2*ld, channels)
 		}
 	}
 }

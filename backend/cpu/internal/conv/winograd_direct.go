@@ -17,13 +17,13 @@ import (
 // chunk has another one, it is computed again without transforms.
 
 // exact reports whether all pixels of a chunk's result are finite: so many, of
-// cols channels, in rows of lead bytes.
-func (k *winogradPass) exact(d unsafe.Pointer, pixels, cols, lead int) bool {
-	if 4*cols == lead { // rows follow each other
+// cols channels, in rows of ld bytes.
+func (k *winogradPass) exact(d unsafe.Pointer, pixels, cols, ld int) bool {
+	if 4*cols == ld { // rows follow each other
 		pixels, cols = 1, pixels*cols
 	}
 	for i := range pixels {
-		if vec.Current().Infinities(unsafe.Slice((*float32)(unsafe.Add(d, i*lead)), cols)) != 0 {
+		if vec.Current().Infinities(unsafe.Slice((*float32)(unsafe.Add(d, i*ld)), cols)) != 0 {
 			return false
 		}
 	}
@@ -47,17 +47,17 @@ func (k *winogradPass) directly(r *exec.Run, w *exec.Worker, b band, images, row
 			col := panel * t.NR
 			mask := uint(1)<<min(t.NR, k.lanes-col) - 1
 			for y := range rows {
-				to := unsafe.Add(d, (j*rows+y)*width*k.lead+4*(col-k.first*t.NR))
+				to := unsafe.Add(d, (j*rows+y)*width*k.ld+4*(col-k.first*t.NR))
 				for tap := range k.WindowSize {
 					row := start + (y+tap/3)*from.row + tap%3*from.pixel
 					for h := range heights {
 						lo, hi := tiling.Cut(h, heights, width)
-						d := unsafe.Add(to, lo*k.lead)
+						d := unsafe.Add(to, lo*k.ld)
 						s := d
 						if tap == 0 {
 							s = nil
 						}
-						t.Rows[hi-lo](k.depth, from.from(row+lo*from.pixel), from.pixel, unsafe.Add(kernels, tap*k.depth*nr), nr, s, k.lead, d, k.lead, mask)
+						t.Rows[hi-lo](k.depth, from.from(row+lo*from.pixel), from.pixel, unsafe.Add(kernels, tap*k.depth*nr), nr, s, k.ld, d, k.ld, mask)
 					}
 				}
 			}

@@ -64,7 +64,7 @@ type transformSums struct{ *winogradGradPass }
 const (
 	gradBytes = 768 << 10 // of the transformed tiles of a block
 	gradTiles = 64        // of a block, about, at least: for so many, sums are read and written
-	mostTiles = 192       // and at most: of 32 channels, they stay in the first cache
+	mostTiles = 192       // and at most: of 32 channels, they stay in L1
 )
 
 // transposed is a transform read the other way.

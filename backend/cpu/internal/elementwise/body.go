@@ -281,20 +281,20 @@ func needed(list []instr, results []result) []instr {
 	for _, r := range results {
 		want[r.reg] = true
 	}
-	var kept []instr
+	var live []instr
 	for _, ins := range slices.Backward(list) {
 		if want[ins.dst] {
-			kept = append(kept, ins)
+			live = append(live, ins)
 			for _, a := range ins.args {
 				want[a] = true
 			}
 		}
 	}
-	slices.Reverse(kept)
-	return kept
+	slices.Reverse(live)
+	return live
 }
 
-// copyOperand prepares a body that only brings an operand to another type or
+// copyOperand prepares a body that only converts an operand to another type or
 // place.
 func (c *code) copyOperand(operands []operand) {
 	r := &c.results[0]
@@ -508,7 +508,7 @@ func Supports(c op.Code, d dtype.DType) bool {
 	return lanes.BoolTable.Has(c)
 }
 
-// rounding makes the loop that brings a register of instruction ins to values
+// rounding makes the loop that rounds a register of instruction ins to values
 // of the instruction's type, or nil where they are that already.
 func rounding(ins op.Instr, dst int) lanes.Loop {
 	if ins.Op == op.Cast || ins.Op.Info().Selects {

@@ -1,5 +1,5 @@
 // Package gemm has the inner loops of matrix products: micro-kernels that
-// compute a tile of a result in registers, and the routines that bring
+// compute a tile of a result in registers, and the routines that copy
 // operands into the form kernels read.
 //
 // Main types: [Kernel] computes one tile; [Tiles] is the kernels of one kind
@@ -285,7 +285,7 @@ type Set struct {
 	MaxPool, MaxPoolGrad, ReluMaxPoolGrad                  [elements]Windows
 
 	// SmallChannel is convolutions of sources with few channels, by what the result is
-	// made of and the number of pixels of a turn, of which there are n, or nil.
+	// made of and the number of pixels of a tile, of which there are n, or nil.
 	// Unlike other Windows they read 32 channels of y. In 16 bits the sum is
 	// rounded before the last term, too. For BF16 the first 16 numbers of each 32
 	// of y are those of channels 0, 2, 4 and so on.

@@ -120,7 +120,7 @@ func TestWindows(t *testing.T) {
 		}
 		for range 300 {
 			n, taps, cols := 1+rng.IntN(11), rng.IntN(10), 1+rng.IntN(32)
-			lead := 4 * (cols + rng.IntN(5))
+			ld := 4 * (cols + rng.IntN(5))
 			mask := uint(1)<<cols - 1
 			x, y := make([]float32, 4096), make([]float32, 2048)
 			for i := range x {
@@ -133,7 +133,7 @@ func TestWindows(t *testing.T) {
 			for i := range taps {
 				pairs[2*i], pairs[2*i+1] = int64(4*rng.IntN(300)), int64(128*i)
 			}
-			value := func(at int64, i, j int) float64 { return float64(x[(int(at)+i*lead)/4+j]) }
+			value := func(at int64, i, j int) float64 { return float64(x[(int(at)+i*ld)/4+j]) }
 			check := func(what string, d *guarded, ds, rows int, want func(i, j int) float64) {
 				t.Helper()
 				d.check(t, what)
@@ -149,20 +149,20 @@ func TestWindows(t *testing.T) {
 					}
 				}
 			}
-			d := newGuarded((n-1)*lead + 4*cols)
-			set.Depthwise(n, taps, unsafe.Pointer(&pairs[0]), unsafe.Pointer(&x[0]), lead, unsafe.Pointer(&y[0]), 0, d.pointer(), lead, mask)
-			check("own", d, lead, n, func(i, j int) (sum float64) {
+			d := newGuarded((n-1)*ld + 4*cols)
+			set.Depthwise(n, taps, unsafe.Pointer(&pairs[0]), unsafe.Pointer(&x[0]), ld, unsafe.Pointer(&y[0]), 0, d.pointer(), ld, mask)
+			check("own", d, ld, n, func(i, j int) (sum float64) {
 				for k := range taps {
 					sum += value(pairs[2*k], i, j) * float64(y[pairs[2*k+1]/4+int64(j)])
 				}
 				return
 			})
-			d = newGuarded((n-1)*lead + 4*cols)
+			d = newGuarded((n-1)*ld + 4*cols)
 			floats(rng, d.data, F32)
 			first := append([]float32(nil), dtype.View[float32](d.data)...)
-			set.DepthwiseAdd(n, taps, unsafe.Pointer(&pairs[0]), unsafe.Pointer(&x[0]), lead, unsafe.Pointer(&y[0]), 0, d.pointer(), lead, mask)
-			check("added", d, lead, n, func(i, j int) float64 {
-				sum := float64(first[i*lead/4+j])
+			set.DepthwiseAdd(n, taps, unsafe.Pointer(&pairs[0]), unsafe.Pointer(&x[0]), ld, unsafe.Pointer(&y[0]), 0, d.pointer(), ld, mask)
+			check("added", d, ld, n, func(i, j int) float64 {
+				sum := float64(first[i*ld/4+j])
 				for k := range taps {
 					sum += value(pairs[2*k], i, j) * float64(y[pairs[2*k+1]/4+int64(j)])
 				}
@@ -171,11 +171,11 @@ func TestWindows(t *testing.T) {
 			d = newGuarded(128 * max(1, taps))
 			floats(rng, d.data, F32)
 			before := append([]float32(nil), dtype.View[float32](d.data)...)
-			set.DepthwiseGrad(n, taps, unsafe.Pointer(&pairs[0]), unsafe.Pointer(&x[0]), lead, unsafe.Pointer(&y[0]), lead, d.pointer(), 0, mask)
+			set.DepthwiseGrad(n, taps, unsafe.Pointer(&pairs[0]), unsafe.Pointer(&x[0]), ld, unsafe.Pointer(&y[0]), ld, d.pointer(), 0, mask)
 			check("gradient", d, 128, taps, func(k, j int) float64 {
 				sum := float64(before[32*k+j])
 				for i := range n {
-					sum += value(pairs[2*k], i, j) * float64(y[i*lead/4+j])
+					sum += value(pairs[2*k], i, j) * float64(y[i*ld/4+j])
 				}
 				return sum
 			})

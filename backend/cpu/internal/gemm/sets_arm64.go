@@ -47,7 +47,7 @@ func zipLanes(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load,
 }
 
 // transposeBy is Set.Transpose by squares of four lanes and steps.
-func transposeBy(e Element, turn func(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)) Pack {
+func transposeBy(e Element, transpose func(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)) Pack {
 	step := 1 // elements to a number of 32 bits
 	if e == Pairs {
 		step = 2
@@ -57,7 +57,7 @@ func transposeBy(e Element, turn func(d unsafe.Pointer, ldd int, s unsafe.Pointe
 		n := bits.Len(load&store) &^ 3
 		whole := k / step &^ 3
 		for j := 0; j < n; j += 4 {
-			turn(unsafe.Add(d, 4*j), ldd, unsafe.Add(s, j*lds), lds, whole)
+			transpose(unsafe.Add(d, 4*j), ldd, unsafe.Add(s, j*lds), lds, whole)
 		}
 		if left := k - whole*step; left > 0 && n > 0 {
 			all := uint(1)<<n - 1

@@ -63,7 +63,7 @@ func Store(data, reg []byte, d dtype.DType) {
 	}
 }
 
-// Wrap brings each element into the range of an integer type, modulo its size.
+// Wrap reduces each element to the range of an integer type, modulo its size.
 func Wrap(x []int64, d dtype.DType) {
 	switch d {
 	case dtype.Uint8:

@@ -441,8 +441,8 @@ func Overlay(s *vec.Set) *Table[float32] {
 	} {
 		l.Unary[c] = f
 	}
-	l.Unary[op.Sin] = turns(s, s.Sin, l.Unary[op.Sin])
-	l.Unary[op.Cos] = turns(s, s.Cos, l.Unary[op.Cos])
+	l.Unary[op.Sin] = trig(s, s.Sin, l.Unary[op.Sin])
+	l.Unary[op.Cos] = trig(s, s.Cos, l.Unary[op.Cos])
 	for c, f := range map[op.Code]vec.Binary{
 		op.Add: s.Add, op.Sub: s.Sub, op.Mul: s.Mul, op.Div: s.Div, op.Maximum: s.Maximum, op.Minimum: s.Minimum,
 	} {
@@ -459,9 +459,9 @@ func Overlay(s *vec.Set) *Table[float32] {
 	return l
 }
 
-// turns is a loop for arguments within ±vec.TrigLimit that leaves others, and
+// trig returns a loop for arguments within ±vec.TrigLimit that leaves others, and
 // NaNs, to a second one.
-func turns(s *vec.Set, within, beyond func(dst, a []float32)) func(dst, a []float32) {
+func trig(s *vec.Set, within, beyond func(dst, a []float32)) func(dst, a []float32) {
 	ok := func(x float32) bool { return x >= -vec.TrigLimit && x <= vec.TrigLimit }
 	return func(dst, a []float32) {
 		if s.Max(a) <= vec.TrigLimit && s.Min(a) >= -vec.TrigLimit {

@@ -172,25 +172,25 @@ func (p *Rows) Widened(x []byte, conv []float32) []float32 {
 	return dtype.View[float32](x)
 }
 
-// deviations reads a row that is kept, which it makes of x if that is not nil.
-func (p *Rows) deviations(kept []float32, x []byte, s []float32) {
-	n := p.Whole(len(kept))
+// deviations reads the row wide, which it converts from x if x is not nil.
+func (p *Rows) deviations(wide []float32, x []byte, s []float32) {
+	n := p.Whole(len(wide))
 	s[1], s[2] = 0, 0
 	switch {
 	case n == 0:
 	case x != nil:
-		p.v.KeepDeviations(kept[:n], p.bytes(x, n), s)
+		p.v.KeepDeviations(wide[:n], p.bytes(x, n), s)
 	default:
-		p.v.Deviations(kept[:n], s)
+		p.v.Deviations(wide[:n], s)
 	}
-	if n == len(kept) {
+	if n == len(wide) {
 		return
 	}
 	if x != nil {
-		ToF32(kept[n:], x[n*p.In.Size():], p.In)
+		ToF32(wide[n:], x[n*p.In.Size():], p.In)
 	}
 	var a, b float64 // without vectors there is one sum of each, of up to a whole row
-	for _, v := range kept[n:] {
+	for _, v := range wide[n:] {
 		d := float64(v - s[0])
 		a += d
 		b += d * d
@@ -349,41 +349,41 @@ func (p *Rows) SoftmaxGradRow(dst, y, grad []byte, sum float32, s []float32, ahe
 // are in float32, that of the parts in float64. They are of deviations from the
 // first element; if the mean turns out to be many standard deviations from
 // that, so that they cancel, they are computed once more, from the mean. Later
-// passes read what is kept.
-func (p *Rows) MomentsOf(kept []float32, x []byte, uncentered bool, s []float32) (mean, variance float64) {
+// passes read wide.
+func (p *Rows) MomentsOf(wide []float32, x []byte, uncentered bool, s []float32) (mean, variance float64) {
 	if p.In == dtype.Float32 {
 		x = nil
 	}
-	from := p.CenterOf(kept, x, uncentered)
-	a, b := p.sumsFrom(kept, x, from, s)
-	return p.Settle(kept, from, a, b, uncentered, s)
+	from := p.CenterOf(wide, x, uncentered)
+	a, b := p.sumsFrom(wide, x, from, s)
+	return p.Settle(wide, from, a, b, uncentered, s)
 }
 
 // SumPart is how many elements are summed up in float32.
 const SumPart = 8192
 
 // CenterOf is the number that deviations of a row are from at first. It may change
-// what is kept.
-func (p *Rows) CenterOf(kept []float32, x []byte, uncentered bool) float32 {
+// wide.
+func (p *Rows) CenterOf(wide []float32, x []byte, uncentered bool) float32 {
 	if uncentered {
 		return 0
 	}
 	if x != nil {
-		ToF32(kept[:1], p.bytes(x, 1), p.In)
+		ToF32(wide[:1], p.bytes(x, 1), p.In)
 	}
-	return kept[0]
+	return wide[0]
 }
 
 // sumsFrom are those of the deviations of a row from a number, and of their squares.
-func (p *Rows) sumsFrom(kept []float32, x []byte, from float32, s []float32) (a, b float64) {
+func (p *Rows) sumsFrom(wide []float32, x []byte, from float32, s []float32) (a, b float64) {
 	size := p.In.Size()
-	for at := 0; at < len(kept); at += SumPart {
-		end := min(at+SumPart, len(kept))
+	for at := 0; at < len(wide); at += SumPart {
+		end := min(at+SumPart, len(wide))
 		s[0] = from
 		if x != nil {
-			p.deviations(kept[at:end], x[at*size:end*size], s)
+			p.deviations(wide[at:end], x[at*size:end*size], s)
 		} else {
-			p.deviations(kept[at:end], nil, s)
+			p.deviations(wide[at:end], nil, s)
 		}
 		a += float64(s[1])
 		b += float64(s[2])
@@ -392,16 +392,16 @@ func (p *Rows) sumsFrom(kept []float32, x []byte, from float32, s []float32) (a,
 }
 
 // Settle makes moments of the sums of deviations, or of better ones.
-func (p *Rows) Settle(kept []float32, from float32, a, b float64, uncentered bool, s []float32) (mean, variance float64) {
+func (p *Rows) Settle(wide []float32, from float32, a, b float64, uncentered bool, s []float32) (mean, variance float64) {
 	const many = 4
-	n := float64(len(kept))
+	n := float64(len(wide))
 	a, b = a/n, b/n
 	if uncentered {
 		return 0, b
 	}
 	if variance = b - a*a; a*a > many*many*variance {
 		from = float32(float64(from) + a)
-		a, b = p.sumsFrom(kept, nil, from, s)
+		a, b = p.sumsFrom(wide, nil, from, s)
 		a, b = a/n, b/n
 		variance = b - a*a
 	}

@@ -99,7 +99,7 @@ func (k *pad) set(dst []byte) {
 	}
 }
 
-// prefetch brings the operand's rows of rows lo to hi-1 near, at the rate that
+// prefetch prefetches the operand's rows for rows lo to hi-1, at the rate that
 // memory gives.
 func (k *pad) prefetch(src []byte, lo, hi int) {
 	first, last := -1, -1

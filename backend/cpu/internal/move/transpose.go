@@ -20,8 +20,8 @@ type transposition struct {
 	stage  int // bytes of scratch memory
 }
 
-// stageBytes is the scratch memory of a transposition: part of the second
-// cache, so that the rows in it are long.
+// stageBytes is the scratch memory of a transposition: part of L2,
+// so that the rows in it are long.
 const stageBytes = 1 << 19
 
 func (m *mover) setTransposition() {

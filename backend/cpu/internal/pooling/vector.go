@@ -94,7 +94,7 @@ func newVector(b *exec.Builder, v *ir.Value, k *pooling[float32]) *Vector {
 		lines = k.In[0] * k.In[1]
 	case follow: // also rows between those of windows
 		for row := range k.Out[1] {
-			from, to := c.owns(row)
+			from, to := c.inputRows(row)
 			lines = max(lines, to-from)
 		}
 	}
@@ -214,7 +214,7 @@ func (k *Vector) windowRow(r *exec.Run, w *exec.Worker, row, earlier int) {
 			lanes.ToF32(rows, line, k.dtype)
 		}
 	}
-	from, to := k.owns(row)
+	from, to := k.inputRows(row)
 	if grad && !k.add && k.after == nil {
 		k.clearBetween(r, from, to, earlier)
 	}
@@ -300,9 +300,9 @@ func (k *Vector) row(r *exec.Run, pos, line int) []byte {
 	return r.Values[pos][line*n : (line+1)*n]
 }
 
-// owns is the rows of the input from the first of a row of windows to that of
+// inputRows returns the rows of the input from the first of a row of windows to that of
 // the next, over all images; those before the first windows belong to them.
-func (k *Vector) owns(row int) (from, to int) {
+func (k *Vector) inputRows(row int) (from, to int) {
 	image, _, oy := window.SplitRow(row, k.Out)
 	from, to = 0, k.In[1]
 	if oy > 0 {

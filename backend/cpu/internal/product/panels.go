@@ -16,20 +16,20 @@ import (
 // Tile registers multiply so fast that what counts is how operands reach them:
 // a kernel takes 32 rows and 32 columns of the result through all of the inner
 // dimension at once, so that sums are stored once, while it streams A and B
-// from the second cache. A is read from where it lies, unless it is transposed
-// or its rows fall on the same lines of the cache; B is packed to panels of 32
+// from L2. A is read from where it lies, unless it is transposed
+// or its rows fall on the same cache sets; B is packed to panels of 32
 // columns, by all workers together if several blocks of rows need it. While a
 // block of columns is computed, the next one is fetched.
 //
 // An inner dimension that is too long for that is taken in steps, and sums are
 // stored after each. Where there are many rows and columns, those of a block
-// go through all steps before the next block begins: they stay in the second
-// cache, to which a step then brings little.
+// go through all steps before the next block begins: they stay in L2,
+// to which a step then brings little.
 //
 // In packed B neighbouring steps of the inner dimension make pairs, as rows of
 // A have them. So rows of memory that are steps are interleaved to make B, but
 // transposed besides to make A: a product with A transposed, the gradient of a
-// weight, is turned around, Cᵀ = Bᵀ·A, if B is the smaller. If its inner
+// weight, is computed transposed, Cᵀ = Bᵀ·A, if B is the smaller. If its inner
 // dimension is long, workers take slices of it, as in product.
 //
 // The registers know bfloat16 only. A float16 is the exact sum of two of
@@ -43,7 +43,7 @@ import (
 type panelProduct struct {
 	result     product // for its stores: what becomes of sums
 	panels     *gemm.Panels
-	m, n       int // of what is computed: the result, or, turned, its transpose
+	m, n       int // of what is computed: the result, or its transpose
 	a, b       matrix
 	transposed bool
 	parts      int // bfloat16 to a number
@@ -61,10 +61,10 @@ type panelProduct struct {
 	store        tileStore
 	fallback     *product // of float16
 
-	lead, leadA, lowA, leadTurned                      int // bytes from row to row of sums and of packed A, to its other part, of turned results
-	stepA                                              int // bytes from a packed step of A to the next
-	atSums, atA, atTail, atEdge, atTurn, atTurned, atB int // in scratch memory
-	scratch                                            int
+	ld, ldA, lowA, ldTransposed                             int // bytes from row to row of sums and of packed A, to its other part, of transposed results
+	stepA                                                   int // bytes from a packed step of A to the next
+	atSums, atA, atTail, atEdge, atPairs, atTransposed, atB int // in scratch memory
+	scratch                                                 int
 }
 
 // panelStripe is a stripe of columns whose packed panels workers share at a
@@ -81,19 +81,19 @@ type panelStripe struct {
 const (
 	panelMACs      = 1 << 21 // multiplications worth handing to another core
 	panelRows      = 256     // of A in a chunk
-	tallRows       = 96      // of A in a chunk, where long ones would push a B of few columns out of the second cache
+	tallRows       = 96      // of A in a chunk, where long ones would push a B of few columns out of L2
 	panelDepth     = 1024    // inner dimensions up to this are not split
 	panelBlock     = 512 << 10
 	panelWidth     = 512                                  // columns of a chunk that packs B itself
-	blockCols      = 512                                  // columns of bfloat16 whose sums, of panelRows, stay in the second cache with a step of both operands
-	blockDepth     = 256                                  // of such a step: a kernel's rows of A stay in the first cache
+	blockCols      = 512                                  // columns of bfloat16 whose sums, of panelRows, stay in L2 with a step of both operands
+	blockDepth     = 256                                  // of such a step: a kernel's rows of A stay in L1
 	wideChunk      = 2048                                 // columns of a chunk that can be halved
 	FlagBytes      = 64                                   // before packed operands: whether an element is not finite
-	setConflict    = 2048                                 // rows of A a multiple of these bytes apart leave few lines of the first cache
+	setConflict    = 2048                                 // rows of A a multiple of these bytes apart leave few lines of L1
 	SplitMACs      = 1 << 17                              // multiplications that are worth splitting float16 for
 	TransposeBytes = 2 * gemm.PanelDepth * gemm.PanelCols // of a block that is transposed
-	turnCost       = 2                                    // what turning an element of the result costs in elements of an operand
-	turnedCols     = 128                                  // columns that are turned at a time
+	transposeCost  = 2                                    // what transposing an element of the result costs in elements of an operand
+	transposedCols = 128                                  // columns that are transposed at a time
 )
 
 // newPanelProduct makes the kernel of a product on tile registers.
@@ -116,8 +116,8 @@ func newPanelProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec.
 		k.store = p.Convert
 		p.Direct = p.To == dtype.Float32
 	}
-	// What turning saves against the result, which is transposed then.
-	if k.a.trans && !k.b.trans && p.N <= panelRows && (p.m-p.N)*p.k > turnCost*p.m*p.N {
+	// What packing saves, against the transposition of the result.
+	if k.a.trans && !k.b.trans && p.N <= panelRows && (p.m-p.N)*p.k > transposeCost*p.m*p.N {
 		k.transposed = true
 		k.m, k.n, k.a, k.b = p.N, p.m, d.b, d.a
 		k.a.trans, k.b.trans = true, false
@@ -206,7 +206,7 @@ cut:
 		k.blockN = min(tiling.RoundUp(k.tileN, gemm.PanelCols), tiling.Even(k.tileN, blockCols/k.parts, gemm.PanelCols))
 	}
 	if k.transposed {
-		k.blockN = min(k.blockN, tiling.Even(k.tileN, turnedCols, gemm.PanelCols))
+		k.blockN = min(k.blockN, tiling.Even(k.tileN, transposedCols, gemm.PanelCols))
 	}
 	stripe := k.n
 	if k.sharesB {
@@ -245,16 +245,16 @@ func (k *panelProduct) layout() {
 	case k.transposed || k.depth < k.result.k:
 		rows, cols = tiling.RoundUp(k.tileM, gemm.PanelRows), tiling.RoundUp(k.tileN, gemm.PanelCols)
 	}
-	k.lead = 4*cols + 2*RowPad
+	k.ld = 4*cols + 2*RowPad
 	if k.n%16 == 0 && k.blockN >= k.n && 4*k.n%setConflict != 0 && !k.transposed {
-		k.lead = 4 * k.n // rows follow each other, as in the result
+		k.ld = 4 * k.n // rows follow each other, as in the result
 	}
 	if !k.direct {
 		k.atSums = take(rows * (4*cols + 2*RowPad))
 	}
-	k.leadA = 2*tiling.RoundUp(k.depth, gemm.PanelDepth) + RowPad
+	k.ldA = 2*tiling.RoundUp(k.depth, gemm.PanelDepth) + RowPad
 	if k.packsA {
-		k.lowA = tiling.RoundUp(k.tileM, gemm.PanelRows) * k.leadA
+		k.lowA = tiling.RoundUp(k.tileM, gemm.PanelRows) * k.ldA
 		k.stepA = k.parts * k.lowA
 		steps := 1
 		if k.byBlocks {
@@ -263,14 +263,14 @@ func (k *panelProduct) layout() {
 		k.atA = take(steps * k.stepA)
 	} else {
 		k.atTail = take(k.tileM * 2 * gemm.PanelDepth)
-		k.atEdge = take(gemm.PanelRows * k.leadA)
+		k.atEdge = take(gemm.PanelRows * k.ldA)
 	}
 	if k.a.trans {
-		k.atTurn = take(TransposeBytes)
+		k.atPairs = take(TransposeBytes)
 	}
 	if k.transposed && k.result.Slices.N == 1 && !k.result.Direct {
-		k.leadTurned = 4 * k.m
-		k.atTurned = take(k.blockN * k.leadTurned)
+		k.ldTransposed = 4 * k.m
+		k.atTransposed = take(k.blockN * k.ldTransposed)
 	}
 	if !k.sharesB {
 		k.atB = take(k.panelBytes(k.depth) * tiling.CeilDiv(k.tileN, gemm.PanelCols))
@@ -383,8 +383,8 @@ func TransposePanels(set *gemm.Set, d unsafe.Pointer, size, pieces int, src unsa
 	splitPanels(set, d, size, pieces, cols, depth, found)
 }
 
-// splitCols is the columns that are packed before they are split: they are in the
-// first cache then.
+// splitCols is the columns that are packed before they are split: they are in L1
+// then.
 const splitCols = 8 * gemm.PanelCols
 
 // PackPanels packs depth rows of columns, distance bytes apart at src, to panels
@@ -445,15 +445,15 @@ func (k *panelProduct) packA(w *exec.Worker, d unsafe.Pointer, data []byte, batc
 			k.transpose(w, unsafe.Add(d, 2*q), unsafe.Add(src, 2*q*a.stride), 2*a.stride, rows, min(gemm.PanelDepth, depth-q))
 		}
 		if k.parts == 2 {
-			k.panels.Split(d, k.leadA, k.lowA, d, k.leadA, rows, wide, found)
+			k.panels.Split(d, k.ldA, k.lowA, d, k.ldA, rows, wide, found)
 		}
 	case k.parts == 2:
 		src := unsafe.Pointer(&data[2*(a.starts[batch]+row*a.stride+p)])
-		k.panels.Split(d, k.leadA, k.lowA, src, 2*a.stride, rows, depth, found)
+		k.panels.Split(d, k.ldA, k.lowA, src, 2*a.stride, rows, depth, found)
 	default:
 		src := unsafe.Pointer(&data[2*(a.starts[batch]+row*a.stride+p)])
 		for i := range rows {
-			k.copyRow(unsafe.Add(d, i*k.leadA), unsafe.Add(src, 2*i*a.stride), depth)
+			k.copyRow(unsafe.Add(d, i*k.ldA), unsafe.Add(src, 2*i*a.stride), depth)
 		}
 	}
 }
@@ -461,22 +461,22 @@ func (k *panelProduct) packA(w *exec.Worker, d unsafe.Pointer, data []byte, batc
 // transpose packs rows that are columns in memory, for a step of the inner
 // dimension.
 func (k *panelProduct) transpose(w *exec.Worker, d, s unsafe.Pointer, distance, rows, depth int) {
-	TransposePairs(k.result.Set, unsafe.Pointer(&w.Scratch[k.atTurn]), d, k.leadA, s, distance, rows, depth)
+	TransposePairs(k.result.Set, unsafe.Pointer(&w.Scratch[k.atPairs]), d, k.ldA, s, distance, rows, depth)
 }
 
 // TransposePairs packs rows that are columns at s, distance bytes from one to the
 // next, for a step of the inner dimension, 32 at a time: first as lanes of
-// pairs, in TransposeBytes at turn, then transposed to rows lead bytes apart.
-func TransposePairs(set *gemm.Set, turn, d unsafe.Pointer, lead int, s unsafe.Pointer, distance, rows, depth int) {
+// pairs, in TransposeBytes at buffer, then transposed to rows ld bytes apart.
+func TransposePairs(set *gemm.Set, buffer, d unsafe.Pointer, ld int, s unsafe.Pointer, distance, rows, depth int) {
 	const lanes = 4 * gemm.PanelCols // bytes of a row of pairs
 	if depth < gemm.PanelDepth {
-		clear(unsafe.Slice((*byte)(turn), TransposeBytes))
+		clear(unsafe.Slice((*byte)(buffer), TransposeBytes))
 	}
 	for i := 0; i < rows; i += gemm.PanelCols {
 		n := min(gemm.PanelCols, rows-i)
-		set.Lanes[gemm.Pairs](turn, lanes, unsafe.Add(s, 2*i), distance, depth, 1<<n-1, 1<<gemm.PanelCols-1)
+		set.Lanes[gemm.Pairs](buffer, lanes, unsafe.Add(s, 2*i), distance, depth, 1<<n-1, 1<<gemm.PanelCols-1)
 		for j := 0; j < n; j += 16 {
-			set.Transpose[gemm.F32](unsafe.Add(d, (i+j)*lead), lead, unsafe.Add(turn, 4*j), lanes, min(16, n-j), 1<<16-1, 1<<16-1)
+			set.Transpose[gemm.F32](unsafe.Add(d, (i+j)*ld), ld, unsafe.Add(buffer, 4*j), lanes, min(16, n-j), 1<<16-1, 1<<16-1)
 		}
 	}
 }

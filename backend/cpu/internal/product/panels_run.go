@@ -145,7 +145,7 @@ func (k *panelStripe) operands(r *exec.Run, w *exec.Worker, part *panelChunk, ro
 	}
 	dataA := r.Values[k.a.pos]
 	if k.packsA {
-		part.a, part.lda = unsafe.Add(scratch, k.atA), k.leadA
+		part.a, part.lda = unsafe.Add(scratch, k.atA), k.ldA
 		if k.byBlocks {
 			part.a = unsafe.Add(part.a, part.p/k.depth*k.stepA)
 		}
@@ -178,19 +178,19 @@ func (k *panelProduct) columns(r *exec.Run, w *exec.Worker, part *panelChunk, at
 		case k.packsA:
 			steps = tiling.CeilDiv(part.depth, gemm.PanelDepth)
 		case h%16 != 0:
-			a, lda, steps = unsafe.Add(scratch, k.atEdge), k.leadA, tiling.CeilDiv(part.depth, gemm.PanelDepth)
+			a, lda, steps = unsafe.Add(scratch, k.atEdge), k.ldA, tiling.CeilDiv(part.depth, gemm.PanelDepth)
 		case tail != 0:
 			rest = unsafe.Add(scratch, k.atTail+i*2*gemm.PanelDepth)
 		}
-		sums, lead := unsafe.Add(scratch, k.atSums), k.lead
+		sums, ld := unsafe.Add(scratch, k.atSums), k.ld
 		switch {
 		case k.direct:
-			lead = 4 * k.result.N
-			sums = unsafe.Add(part.out, i*lead+4*at)
+			ld = 4 * k.result.N
+			sums = unsafe.Add(part.out, i*ld+4*at)
 		case k.byBlocks:
-			sums = unsafe.Add(sums, i*lead)
+			sums = unsafe.Add(sums, i*ld)
 		case k.transposed || k.depth < k.result.k:
-			sums = unsafe.Add(sums, i*lead+4*at)
+			sums = unsafe.Add(sums, i*ld+4*at)
 		}
 		fetch := i / gemm.PanelRows * eighth
 		for j := 0; j < cols; j += gemm.PanelCols {
@@ -208,49 +208,49 @@ func (k *panelProduct) columns(r *exec.Run, w *exec.Worker, part *panelChunk, at
 				s = nil
 			}
 			width := min(gemm.PanelCols, cols-j)
-			kernels[(h-1)/16][(width-1)/16](steps, a, lda, k.lowA, rest, b, s, d, lead, next)
+			kernels[(h-1)/16][(width-1)/16](steps, a, lda, k.lowA, rest, b, s, d, ld, next)
 			if k.follow != nil && k.direct {
-				k.follow.tile(r, t.Row+i, t.Col+at+j, h, lead, d, 1<<width-1)
+				k.follow.tile(r, t.Row+i, t.Col+at+j, h, ld, d, 1<<width-1)
 			}
 		}
 		if part.last && !k.direct && !k.transposed && k.result.Slices.N == 1 {
 			u := t
-			u.Row, u.Rows, u.Col, u.Cols, u.Data, u.LD = t.Row+i, h, t.Col+at, cols, sums, lead
+			u.Row, u.Rows, u.Col, u.Cols, u.Data, u.LD = t.Row+i, h, t.Col+at, cols, sums, ld
 			k.store(r, w, u)
 		}
 	}
 }
 
-// finish brings sums of a block of columns, from column at on, to where the
-// result is put together: turned, or as a slice of it.
+// finish stores sums of a block of columns, from column at on, to where the
+// result is put together: transposed, or as a slice of it.
 func (k *panelProduct) finish(r *exec.Run, w *exec.Worker, part *panelChunk, at, cols int, t Tile) {
 	p := &k.result
 	sums := unsafe.Add(unsafe.Pointer(&w.Scratch[k.atSums]), 4*at)
 	if !k.transposed {
 		for i := range part.rows {
 			to := r.Shared[part.slice*p.partBytes()+(t.Row+i)*p.Slices.LD+4*(t.Col+at):][:4*cols]
-			copy(to, unsafe.Slice((*byte)(unsafe.Add(sums, i*k.lead)), 4*cols))
+			copy(to, unsafe.Slice((*byte)(unsafe.Add(sums, i*k.ld)), 4*cols))
 		}
 		return
 	}
 	t.Row += at
 	var d unsafe.Pointer
-	lead := k.leadTurned
+	ld := k.ldTransposed
 	switch {
 	case p.Slices.N > 1:
-		d, lead = unsafe.Pointer(&r.Shared[part.slice*p.partBytes()+t.Row*p.Slices.LD]), p.Slices.LD
+		d, ld = unsafe.Pointer(&r.Shared[part.slice*p.partBytes()+t.Row*p.Slices.LD]), p.Slices.LD
 	case p.Direct:
-		lead = 4 * p.N
-		d = unsafe.Add(part.out, at*lead)
+		ld = 4 * p.N
+		d = unsafe.Add(part.out, at*ld)
 	default:
-		d = unsafe.Pointer(&w.Scratch[k.atTurned])
+		d = unsafe.Pointer(&w.Scratch[k.atTransposed])
 	}
 	for i := 0; i < part.rows; i += 16 {
 		h := min(16, part.rows-i)
-		p.Set.Transpose[gemm.F32](unsafe.Add(d, 4*i), lead, unsafe.Add(sums, i*k.lead), k.lead, cols, 1<<h-1, 1<<h-1)
+		p.Set.Transpose[gemm.F32](unsafe.Add(d, 4*i), ld, unsafe.Add(sums, i*k.ld), k.ld, cols, 1<<h-1, 1<<h-1)
 	}
 	if p.Slices.N == 1 && !p.Direct {
-		t.Rows, t.Cols, t.Data, t.LD = cols, part.rows, d, lead
+		t.Rows, t.Cols, t.Data, t.LD = cols, part.rows, d, ld
 		k.store(r, w, t)
 	}
 }
@@ -266,7 +266,7 @@ func (k *panelProduct) edges(w *exec.Worker, part *panelChunk) {
 		rows -= edge
 		d, s := unsafe.Add(scratch, k.atEdge), unsafe.Add(part.a, rows*part.lda)
 		for i := range edge {
-			k.copyRow(unsafe.Add(d, i*k.leadA), unsafe.Add(s, i*part.lda), part.depth)
+			k.copyRow(unsafe.Add(d, i*k.ldA), unsafe.Add(s, i*part.lda), part.depth)
 		}
 	}
 	if n := (part.depth - whole) / 2; n > 0 && rows > 0 {

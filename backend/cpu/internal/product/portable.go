@@ -47,7 +47,7 @@ var (
 )
 
 const (
-	maxStep = 256 // a panel of the second operand stays in the innermost cache
+	maxStep = 256 // a panel of the second operand stays in L1
 	maxTile = 256
 )
 

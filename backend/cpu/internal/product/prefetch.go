@@ -5,7 +5,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 )
 
-// While a panel of the result is computed, kernels bring to the second cache
+// While a panel of the result is computed, kernels bring to L2
 // what is needed after it: the next panel of the second operand, and what an
 // epilogue reads and writes. The processor does not foresee any of these: rows
 // are a few lines long there, and far apart.

@@ -57,10 +57,10 @@ func TestProductPlan(t *testing.T) {
 			t.Errorf("a large product does not share packed B, or has few tiles: %+v", p)
 		}
 		if p := kernelOf(dtype.Float32, op.Attr{}, 8192, 64, 784); p.Order != RowsFirst || p.Pack.B != BOwned || p.Pack.A != AInPlace {
-			t.Errorf("a tall product does not go through its rows in turn: %+v", p)
+			t.Errorf("a tall product does not go through its rows one after the other: %+v", p)
 		}
 		if p := kernelOf(dtype.Float32, op.Attr{}, 128, 512, 784).uncached; p.Pack != (Pack{AInPlace, BPanel, true}) || p.stripes[0].across < tiling.MinChunks {
-			t.Errorf("a small product with rows on the same lines of the cache does not pack a panel at a time: %+v", p)
+			t.Errorf("a small product with rows on the same cache sets does not pack a panel at a time: %+v", p)
 		}
 		if p := kernelOf(dtype.Float16, op.Attr{}, 64, 64, 30); p.Pack.A == AInPlace || p.store == nil {
 			t.Errorf("float16 is not converted: %+v", p)
@@ -112,13 +112,13 @@ func TestPanelProductPlan(t *testing.T) {
 		}
 		gradient := op.Attr{TransA: true, DType: dtype.Float32}
 		if p := planOf(dtype.BFloat16, gradient, 784, 64, 8192); !p.transposed || p.result.Slices.N != tiling.MinChunks || p.sharesB {
-			t.Errorf("a long gradient is not turned, or not cut into slices: %+v", p)
+			t.Errorf("a long gradient is not transposed, or not cut into slices: %+v", p)
 		}
 		if p := planOf(dtype.BFloat16, gradient, 784, 64, 512); !p.transposed || p.result.Slices.N != 1 || p.direct {
-			t.Errorf("a short gradient is not turned, or cut into slices: %+v", p)
+			t.Errorf("a short gradient is not transposed, or cut into slices: %+v", p)
 		}
 		if p := planOf(dtype.BFloat16, gradient, 512, 512, 128); p.transposed || !p.direct {
-			t.Errorf("a square gradient is turned, or not written by kernels: %+v", p)
+			t.Errorf("a square gradient is transposed, or not written by kernels: %+v", p)
 		}
 		if p := planOf(dtype.Float16, op.Attr{}, 32, 32, 32); p != nil {
 			t.Errorf("few float16 are split: %+v", p)

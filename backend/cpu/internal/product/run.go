@@ -399,7 +399,7 @@ func (c *chunk) multiply() {
 		case c.s != nil:
 			s = unsafe.Add(c.s, at*lds+4*j)
 		case finish != nil:
-			s, lds = finish.term(c.r, tile.Row+at, tile.Col+j), finish.lead
+			s, lds = finish.term(c.r, tile.Row+at, tile.Col+j), finish.ld
 		}
 		mask := uint(1)<<cols - 1
 		a, d := unsafe.Add(c.a, at*c.rowA), unsafe.Add(c.d, at*c.ldd+4*j)

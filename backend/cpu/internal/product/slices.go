@@ -19,15 +19,15 @@ import (
 
 const (
 	leastSlice = 512     // steps of the inner dimension that pay for adding up a result
-	sliceBytes = 1 << 20 // most bytes of a slice's result: it stays in the second cache
-	leastDepth = 128     // of blocks of A that go into the second cache
+	sliceBytes = 1 << 20 // most bytes of a slice's result: it stays in L2
+	leastDepth = 128     // of blocks of A that go into L2
 )
 
 // transpose makes AᵀB with few columns (BᵀA)ᵀ if it is cut into slices: it is A, the
 // larger of both, that kernels then read where it lies, from end to end, a
 // vector at a time. Of transposed A they read single elements, and it would be
 // packed for the sake of a few columns. In 16 bits it is converted to panels that
-// are wider than those of rows. Sums of slices turn the result back.
+// are wider than those of rows. Sums of slices transpose the result back.
 func (k *product) transpose() {
 	if p := k.problem(); !p.transposes() {
 		return
@@ -54,14 +54,14 @@ const sumRows = 32
 func (k *sums) init(p *product) {
 	k.product, k.add = p, lanes.Overlay(vec.Current()).Binary[op.Add]
 	if p.transposed != nil && !p.Direct {
-		p.scratch = max(p.scratch, 4*turnRows*turnCols)
+		p.scratch = max(p.scratch, 4*transposeRows*transposeCols)
 	}
 }
 
 // chunks is how many there are.
 func (k *sums) chunks() int {
 	if k.transposed != nil {
-		return tiling.CeilDiv(k.m, turnRows) * tiling.CeilDiv(k.N, turnCols)
+		return tiling.CeilDiv(k.m, transposeRows) * tiling.CeilDiv(k.N, transposeCols)
 	}
 	return tiling.CeilDiv(k.m, sumRows) * tiling.CeilDiv(k.N, k.TileN)
 }
@@ -96,15 +96,15 @@ func (k *sums) sum(r *exec.Run, t Tile, i int) {
 	}
 }
 
-// turnRows and turnCols are the rows and columns of slices' results that a chunk
-// turns: as many as a vector has elements, and far enough along.
-const turnRows, turnCols = 16, 256
+// transposeRows and transposeCols are the rows and columns of slices' results that a chunk
+// transposes: as many as a vector has elements, and far enough along.
+const transposeRows, transposeCols = 16, 256
 
 // transposeBack adds up a part of the slices' results, and stores its columns as rows.
 func (k *sums) transposeBack(r *exec.Run, w *exec.Worker, i int) {
-	across := tiling.CeilDiv(k.N, turnCols)
-	from := Tile{Row: i / across * turnRows, Col: i % across * turnCols, LD: k.Slices.LD}
-	from.Rows, from.Cols = min(turnRows, k.m-from.Row), min(turnCols, k.N-from.Col)
+	across := tiling.CeilDiv(k.N, transposeCols)
+	from := Tile{Row: i / across * transposeRows, Col: i % across * transposeCols, LD: k.Slices.LD}
+	from.Rows, from.Cols = min(transposeRows, k.m-from.Row), min(transposeCols, k.N-from.Col)
 	from.Data = unsafe.Pointer(&r.Shared[from.Row*k.Slices.LD+4*from.Col])
 	for j := range from.Rows {
 		k.sum(r, from, j)

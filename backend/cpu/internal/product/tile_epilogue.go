@@ -67,11 +67,11 @@ func FusedOpsOf(v *ir.Value) (f FusedOps, ok bool) {
 
 // tileEpilogue is a follower that kernels and routines of package gemm compute where
 // the result lies: the term is what kernels begin with, a sum of a single step
-// then, and what is left is done while a tile is in the first cache. Bits are
+// then, and what is left is done while a tile is in L1. Bits are
 // those of the chain.
 type tileEpilogue struct {
 	add   int // position of the term, or -1
-	lead  int // bytes from a row of it to the next
+	ld    int // bytes from a row of it to the next
 	then  gemm.Epilogue
 	reads int  // position of what that reads, or -1
 	along bool // element by element, else a number
@@ -90,7 +90,7 @@ func newTileEpilogue(b *exec.Builder, v *ir.Value, set *gemm.Set, n int) *tileEp
 		case b.Produced[f.Add] != nil:
 			return nil
 		case o.Access == elementwise.Full:
-			k.lead = 4 * n
+			k.ld = 4 * n
 		case o.Access != elementwise.ByRow || o.Period != n || o.Every != 0:
 			return nil
 		}
@@ -120,22 +120,22 @@ func (k *tileEpilogue) term(r *exec.Run, row, col int) unsafe.Pointer {
 	if k.add < 0 {
 		return nil
 	}
-	return unsafe.Pointer(&r.Values[k.add][row*k.lead+4*col])
+	return unsafe.Pointer(&r.Values[k.add][row*k.ld+4*col])
 }
 
 // tile does what is left for rows of up to 32 columns, from row and col of the
 // result on, which lie at d.
-func (k *tileEpilogue) tile(r *exec.Run, row, col, rows, lead int, d unsafe.Pointer, mask uint) {
+func (k *tileEpilogue) tile(r *exec.Run, row, col, rows, ld int, d unsafe.Pointer, mask uint) {
 	var y unsafe.Pointer
 	if k.reads >= 0 {
 		at := 0
 		if k.along {
-			at = row*lead + 4*col
+			at = row*ld + 4*col
 		}
 		y = unsafe.Pointer(&r.Values[k.reads][at])
 	}
 	if k.then != nil {
-		k.then(rows, d, lead, y, lead, mask)
+		k.then(rows, d, ld, y, ld, mask)
 	}
 }
 
@@ -144,7 +144,7 @@ func (k *tileEpilogue) tile(r *exec.Run, row, col, rows, lead int, d unsafe.Poin
 type lowEpilogue struct {
 	do    gemm.LowPrecisionEpilogue
 	reads int // position of what it reads besides
-	lead  int // bytes from a row of that to the next
+	ld    int // bytes from a row of that to the next
 }
 
 // newLowEpilogue is what follows the product v of n columns, or nil if chains do it.
@@ -167,7 +167,7 @@ func newLowEpilogue(b *exec.Builder, v *ir.Value, set *gemm.Set, n int) *lowEpil
 	case k.do == nil || b.Produced[y] != nil:
 		return nil
 	case o.Access == elementwise.Full:
-		k.lead = 2 * n
+		k.ld = 2 * n
 	case o.Access != elementwise.ByRow || o.Period != n || o.Every != 0:
 		return nil
 	}
@@ -180,7 +180,7 @@ func (k *product) storeLow(r *exec.Run, _ *exec.Worker, t Tile) {
 	out, reads := r.Values[k.Out], r.Values[f.reads]
 	for j := 0; j < t.Cols; j += 32 {
 		col, mask := t.Col+j, uint(1)<<min(32, t.Cols-j)-1
-		d, y := unsafe.Pointer(&out[2*(t.Row*k.N+col)]), unsafe.Pointer(&reads[t.Row*f.lead+2*col])
-		f.do(t.Rows, d, 2*k.N*step, unsafe.Add(t.Data, 4*j), t.LD, y, f.lead*step, mask)
+		d, y := unsafe.Pointer(&out[2*(t.Row*k.N+col)]), unsafe.Pointer(&reads[t.Row*f.ld+2*col])
+		f.do(t.Rows, d, 2*k.N*step, unsafe.Add(t.Data, 4*j), t.LD, y, f.ld*step, mask)
 	}
 }

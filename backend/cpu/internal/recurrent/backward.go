@@ -35,7 +35,7 @@ type scanGrad[T lanes.Real] struct {
 	// The gradients by the gates' sums: bytes from row to row, and the column of
 	// those by what the input adds to gate 2. With Weights they are no result,
 	// but go to totals, through atStep if it needs another type.
-	leadSums, third int
+	ldSums, third   int
 	totals          weightSums[T]
 	atStep, atInput int
 }
@@ -57,7 +57,7 @@ func makeScanGrad[T lanes.Real](b *exec.Builder, v *ir.Value, l *lanes.Table[T])
 	if s.Cell == op.GRUBeforeCell {
 		blocks = []columns{{u, units, 0, 2 * units}, {u, units, 2 * units, units}}
 	}
-	k.leadSums, k.third = s.Cell.Gates()*units*v.Args[o.S].Type.DType.Size(), 2*units
+	k.ldSums, k.third = s.Cell.Gates()*units*v.Args[o.S].Type.DType.Size(), 2*units
 	if s.Features { // two products of GRUCell, whose gates of the input lie apart
 		w, features := position(o.W), v.Attr.Dims[3]
 		if cut := 2 * units; s.Cell == op.GRUCell {
@@ -82,13 +82,13 @@ func makeScanGrad[T lanes.Real](b *exec.Builder, v *ir.Value, l *lanes.Table[T])
 	}
 	if s.Weights {
 		k.totals.init(b, k, v.Attr.Dims[3])
-		k.leadSums = k.totals.leadB
+		k.ldSums = k.totals.ldB
 		if s.Cell == op.GRUCell {
 			k.third = 3 * units
 		}
 		if k.totals.copies {
-			k.leadSums = k.totals.wideB * k.dtype.Size()
-			k.atStep = k.takeBytes(k.rows * k.leadSums)
+			k.ldSums = k.totals.wideB * k.dtype.Size()
+			k.atStep = k.takeBytes(k.rows * k.ldSums)
 		}
 		if s.Features {
 			k.atInput = k.takeBytes(k.padded * k.inputLD())
@@ -228,7 +228,7 @@ func (k *scanGrad[T]) step(r *exec.Run, w *exec.Worker, j, first, rows int, dh, 
 	lstm, gru := k.Cell == op.LSTMCell, k.Cell == op.GRUCell || k.Cell == op.GRUBeforeCell
 	fused := lstm && k.cells.LSTMGrad != nil || k.Cell == op.GRUCell && k.cells.GRUGrad != nil
 	column := func(data []byte, from int) vec.Operand {
-		return vec.Operand{P: pointer(data[from*size:]), Stride: k.leadSums}
+		return vec.Operand{P: pointer(data[from*size:]), Stride: k.ldSums}
 	}
 	if fused {
 		for g := range 4 {
@@ -251,22 +251,22 @@ func (k *scanGrad[T]) step(r *exec.Run, w *exec.Worker, j, first, rows int, dh, 
 		w.Operands[9], w.Operands[10] = column(input, k.third), column(recurrent, 2*k.units)
 		k.cells.GRUGrad(w.Operands[:11], rows, k.units)
 		for i := 0; !k.Weights && i < rows; i++ { // the other gates are those of the input
-			copy(recurrent[i*k.leadSums:][:2*k.units*size], input[i*k.leadSums:])
+			copy(recurrent[i*k.ldSums:][:2*k.units*size], input[i*k.ldSums:])
 		}
 	default:
 		k.sums(r, w, &all, t, before, after, first, rows, input, recurrent)
 	}
 	var past unsafe.Pointer
-	lead := 0
+	ld := 0
 	if gru || mask != nil {
-		past, lead = pointer(all.pass), k.ld()
+		past, ld = pointer(all.pass), k.ld()
 	}
 	if mask != nil {
 		k.skip(w, mask, &all, gru, input, recurrent)
 	}
 	p := &k.products[0]
-	a := p.operand(r, recurrent, k.leadSums, rows, w.Scratch[k.operand:])
-	p.mul(r, rows, a, past, lead, pointer(dh), k.ld())
+	a := p.operand(r, recurrent, k.ldSums, rows, w.Scratch[k.operand:])
+	p.mul(r, rows, a, past, ld, pointer(dh), k.ld())
 	if win != nil {
 		k.add(r, w, t, before, first, rows, input, win)
 	}
@@ -299,17 +299,17 @@ func (k *scanGrad[T]) add(r *exec.Run, w *exec.Worker, t, before, first, rows in
 			k.totals.flush(r, w, win.part, win.rows, win.first)
 			win.rows, win.first = 0, false
 		}
-		k.totals.convert(w, win.rows, rows, input, k.leadSums)
+		k.totals.convert(w, win.rows, rows, input, k.ldSums)
 	}
 	k.totals.fill(r, w, win.rows, t, before, first, rows)
 	win.rows += rows
 	if !k.Features {
 		return
 	}
-	d, lead := w.Scratch[k.atInput:], k.inputLD()
+	d, ld := w.Scratch[k.atInput:], k.inputLD()
 	multiply := func(p *stepProduct[T], col int, s unsafe.Pointer) {
-		a := p.operand(r, input[col*k.dtype.Size():], k.leadSums, rows, w.Scratch[k.operand:])
-		p.mul(r, rows, a, s, lead, pointer(d), lead)
+		a := p.operand(r, input[col*k.dtype.Size():], k.ldSums, rows, w.Scratch[k.operand:])
+		p.mul(r, rows, a, s, ld, pointer(d), ld)
 	}
 	if n := len(k.products); k.Cell == op.GRUCell {
 		multiply(&k.products[n-2], 0, nil)
@@ -319,7 +319,7 @@ func (k *scanGrad[T]) add(r *exec.Run, w *exec.Worker, t, before, first, rows in
 	}
 	to := dtype.View[T](r.Values[k.out])[k.to.X.Start+(t*k.batch+first)*k.totals.features:]
 	for i := range rows {
-		copy(to[i*k.totals.features:][:k.totals.features], lanes.ViewOf[T](d[i*lead:], k.totals.features))
+		copy(to[i*k.totals.features:][:k.totals.features], lanes.ViewOf[T](d[i*ld:], k.totals.features))
 	}
 }
 
@@ -363,7 +363,7 @@ func (k *scanGrad[T]) sums(r *exec.Run, w *exec.Worker, all *stepRows[T], t, bef
 	}
 	if k.Cell == op.GRUBeforeCell {
 		p := &k.products[1]
-		a := p.operand(r, input[2*k.units*size:], k.leadSums, rows, w.Scratch[k.operand:])
+		a := p.operand(r, input[2*k.units*size:], k.ldSums, rows, w.Scratch[k.operand:])
 		p.mul(r, rows, a, nil, 0, pointer(all.q), k.ld())
 		for lo := 0; lo < len(all.dh); lo += step {
 			p := all.cut(lo, min(len(all.dh), lo+step))
@@ -385,8 +385,8 @@ func (k *scanGrad[T]) skip(w *exec.Worker, mask []byte, all *stepRows[T], gru bo
 		at := i * k.wide
 		switch {
 		case on == 0:
-			clear(input[i*k.leadSums:][:n])
-			clear(recurrent[i*k.leadSums:][:n])
+			clear(input[i*k.ldSums:][:n])
+			clear(recurrent[i*k.ldSums:][:n])
 			copy(all.pass[at:][:k.wide], all.dh[at:])
 			copy(all.dc[at:][:k.wide], keep[at:])
 		case !gru:
@@ -409,7 +409,7 @@ func (k *scanGrad[T]) pieceOf(w *exec.Worker, p *stepRows[T]) {
 func (k *scanGrad[T]) scatter(dst []byte, row int, sums [][]T, from [4]int) {
 	size := k.dtype.Size()
 	for i, x := range sums {
-		at := row*k.leadSums + from[i]*size
+		at := row*k.ldSums + from[i]*size
 		for ; len(x) > 0; x = x[k.wide:] {
 			to := dst[at:][:k.units*size]
 			if size == lanes.SizeOf[T]() {
@@ -417,7 +417,7 @@ func (k *scanGrad[T]) scatter(dst []byte, row int, sums [][]T, from [4]int) {
 			} else {
 				lanes.StoreReal(to, x[:k.units], k.dtype)
 			}
-			at += k.leadSums
+			at += k.ldSums
 		}
 	}
 }

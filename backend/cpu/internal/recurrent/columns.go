@@ -12,7 +12,7 @@ import (
 )
 
 // A few rows leave nothing to do but to read the recurrent kernel at each step.
-// If it is too large for the second cache of one core, workers share it by
+// If it is too large for one core's L2, workers share it by
 // columns: each takes some units through a step, with all their gates, whose
 // part of the kernel its cache keeps until the next step. The products with the
 // input's kernel are made before, for all steps at once.
@@ -185,10 +185,10 @@ func (c *columnInput[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 	c.begin()
 	defer c.end()
-	lead := c.features * c.dtype.Size()
+	ld := c.features * c.dtype.Size()
 	for first := 0; first < rows; first += scanRows {
 		n := min(scanRows, rows-first)
-		a := products[0].operand(r, x[first*lead:], lead, n, w.Scratch[c.operand:])
+		a := products[0].operand(r, x[first*ld:], ld, n, w.Scratch[c.operand:])
 		for g := range products {
 			offsets := pointer(c.shared(r, c.atOffsets+g*c.ld(), c.wide)[from:])
 			d := pointer(in[first*width+g*c.wide+from:])
@@ -210,7 +210,7 @@ func (s *columnStep[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	hBytes, lastBytes := c.outputs(out, after, 0, rows), c.outputs(out, before, 0, rows)
 	a := c.products[0].operand(r, lastBytes, c.units*size, rows, w.Scratch[c.operand:])
 
-	in, inLead := c.row(r, t), c.gates*c.ld()
+	in, inLD := c.row(r, t), c.gates*c.ld()
 	block := func(x []T) vec.Operand { return vec.Operand{P: pointer(x[from:]), Stride: c.ld()} }
 	stored := func(data []byte) vec.Operand { return c.storedAt(data[from*size:], c.units) }
 	// multiply computes the sums of a gate by a product of its kernel.
@@ -223,13 +223,13 @@ func (s *columnStep[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	sums, results := w.Operands[:], w.Operands[6:]
 	if c.Cell == op.LSTMCell {
 		for g := range c.gates {
-			sums[g] = multiply(g, g, input(g), inLead)
+			sums[g] = multiply(g, g, input(g), inLD)
 		}
 		sums[4], sums[5] = block(state), block(next)
 		results[4], results[5] = stored(hBytes), stored(c.states(out, after, 0, rows))
 	} else {
-		sums[0], sums[1] = multiply(0, 0, input(0), inLead), multiply(1, 1, input(1), inLead)
-		sums[2] = vec.Operand{P: pointer(in[2*c.wide+from:]), Stride: inLead}
+		sums[0], sums[1] = multiply(0, 0, input(0), inLD), multiply(1, 1, input(1), inLD)
+		sums[2] = vec.Operand{P: pointer(in[2*c.wide+from:]), Stride: inLD}
 		sums[3] = multiply(3, 2, pointer(c.shared(r, c.atBias, c.wide)[from:]), 0)
 		sums[4] = stored(lastBytes)
 		results = w.Operands[5:]

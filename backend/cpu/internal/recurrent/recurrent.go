@@ -32,7 +32,7 @@ const checkSteps = 16
 // of them through all steps without waiting for others; blocks are those of
 // the shape. The recurrent kernel is packed once, before. At each step the
 // block is multiplied by it, and the functions of the cell are computed on
-// pieces of the result that stay in the first cache.
+// pieces of the result that stay in L1.
 
 const (
 	scanRows  = 64   // of a block, at most: a kernel that is read once for them takes little of the time
@@ -145,16 +145,16 @@ func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units int,
 		k.wide = tiling.RoundUp(units, k.products[0].tiles.NR)
 	}
 	k.native = d.Size() == lanes.SizeOf[T]() && k.wide == units && unit == 1
-	lead := 0
+	ld := 0
 	for i := range k.products {
-		lead = max(lead, k.products[i].lead)
+		ld = max(ld, k.products[i].ld)
 		if i == 0 || k.products[i].src != k.products[i-1].src {
 			k.packs = append(k.packs, packKernels[T]{k, i, i})
 		}
 		k.packs[len(k.packs)-1].end++
 	}
 	k.take(lanes.SizeOf[T]() * k.gates * units) // also for a row of the kernel
-	k.operand = k.takeBytes(product.FlagBytes + max(k.padded, scanRows)*lead)
+	k.operand = k.takeBytes(product.FlagBytes + max(k.padded, scanRows)*ld)
 }
 
 // take reserves scratch memory for n elements and returns where it begins.
@@ -188,7 +188,7 @@ func (k *recurrence[T]) cachePacked(b *exec.Builder, kernels ...*ir.Value) {
 		if bytes := p.bytes(); bytes >= product.CacheBytes && b.ReadOnly(v) {
 			place := b.ReservePacked(bytes)
 			for j := p.first; j < p.end; j++ {
-				k.products[j].kept, k.products[j].keptAt = place, k.products[j].at-k.products[p.first].at
+				k.products[j].cached, k.products[j].keptAt = place, k.products[j].at-k.products[p.first].at
 			}
 		}
 	}
@@ -203,8 +203,8 @@ func (k *recurrence[T]) prepare(r *exec.Run) bool {
 	for i := range k.packs {
 		p := &k.packs[i]
 		first, good := &k.products[p.first], false
-		if first.kept >= 0 {
-			good, _ = r.PackedCopy(first.kept, first.src)
+		if first.cached >= 0 {
+			good, _ = r.PackedCopy(first.cached, first.src)
 		}
 		if !good {
 			r.Parallel(p, p.chunks(), first.k*k.gates*k.units)

@@ -32,10 +32,10 @@ type stepProduct[T lanes.Real] struct {
 	element gemm.Element
 	cells   int // of 4 bytes along the inner dimension
 	at      int // where the packed kernel begins in the shared memory
-	kept    int // place of its copy that is kept from run to run, or -1
+	cached  int // index of its copy in Run.Packed, or -1
 	keptAt  int // where it begins there
 	chunks  int // of packing
-	lead    int // bytes from a row of a copied operand to the next
+	ld      int // bytes from a row of a copied operand to the next
 
 	// Float16 on tile registers, or nil, and the same product in float32, for
 	// what has elements that are not finite.
@@ -46,8 +46,8 @@ type stepProduct[T lanes.Real] struct {
 // stepOperand is the rows that a stepProduct multiplies: the first, the bytes
 // from one to the next and, of float16 in two parts, from those to the others.
 type stepOperand struct {
-	p         unsafe.Pointer
-	lead, low int
+	p       unsafe.Pointer
+	ld, low int
 }
 
 // newStepProduct makes the product by columns col to col+cols-1 of the
@@ -55,14 +55,14 @@ type stepOperand struct {
 // blocks of rows. It packs to *shared, which it moves. With split float16 is
 // multiplied on tile registers.
 func newStepProduct[T lanes.Real](src int, d dtype.DType, units, stride, col, cols int, trans bool, rows int, split bool, shared *int) stepProduct[T] {
-	p := stepProduct[T]{src: src, dtype: d, stride: stride, col: col, trans: trans, k: units, n: cols, at: *shared, kept: -1}
+	p := stepProduct[T]{src: src, dtype: d, stride: stride, col: col, trans: trans, k: units, n: cols, at: *shared, cached: -1}
 	if trans {
 		p.k, p.n = cols, units
 	}
 	if p.set = gemm.Current(); p.set == nil || d == dtype.Float64 {
 		p.set = nil
 		p.cells, p.chunks = p.k, tiling.CeilDiv(units, 16)
-		p.lead = lanes.SizeOf[T]() * p.k
+		p.ld = lanes.SizeOf[T]() * p.k
 		*shared += p.bytes()
 		return p
 	}
@@ -76,7 +76,7 @@ func newStepProduct[T lanes.Real](src int, d dtype.DType, units, stride, col, co
 		}
 	}
 	p.cells = tiling.RoundUp(tiling.CeilDiv(p.k, p.tiles.Step), p.tiles.Deep)
-	p.lead = 4*p.cells + product.RowPad
+	p.ld = 4*p.cells + product.RowPad
 	p.chunks = tiling.CeilDiv(p.n, p.tiles.NR)
 	if split {
 		p.usePanels()
@@ -96,11 +96,11 @@ func (p *stepProduct[T]) bytes() int {
 	return 4 * p.chunks * p.tiles.NR * p.cells
 }
 
-// packed is the memory of the packed kernel: that which is kept, if the copy
+// packed is the memory of the packed kernel: the one in Run.Packed, if the copy
 // there is of the kernel as it is now.
 func (p *stepProduct[T]) packed(r *exec.Run) []byte {
-	if p.kept >= 0 {
-		if k := &r.Packed[p.kept]; k.Data != nil && k.Version == r.Version[p.src] {
+	if p.cached >= 0 {
+		if k := &r.Packed[p.cached]; k.Data != nil && k.Version == r.Version[p.src] {
 			return k.Data[p.keptAt:]
 		}
 	}
@@ -187,21 +187,21 @@ func (p *stepProduct[T]) packRows(dst []T, data []byte, i int, scratch []byte) {
 	}
 }
 
-// operand brings rows of k elements, lead bytes apart in data, into the form
+// operand converts rows of k elements, ld bytes apart in data, into the form
 // that mul reads: where they lie, or copied to scratch.
-func (p *stepProduct[T]) operand(r *exec.Run, data []byte, lead, rows int, scratch []byte) stepOperand {
+func (p *stepProduct[T]) operand(r *exec.Run, data []byte, ld, rows int, scratch []byte) stepOperand {
 	if p.panels != nil {
-		if a, finite := p.split(r, data, lead, rows, scratch); finite {
+		if a, finite := p.split(r, data, ld, rows, scratch); finite {
 			return a
 		}
 		p = p.wide
 	}
 	if p.inPlace(rows) {
-		return stepOperand{p: unsafe.Pointer(unsafe.SliceData(data)), lead: lead}
+		return stepOperand{p: unsafe.Pointer(unsafe.SliceData(data)), ld: ld}
 	}
 	n := p.k * p.dtype.Size()
 	for i := range rows {
-		from, to := data[i*lead:][:n], scratch[i*p.lead:]
+		from, to := data[i*ld:][:n], scratch[i*p.ld:]
 		if p.element == gemm.Pairs || p.dtype.Size() == lanes.SizeOf[T]() {
 			copy(to, from)
 			clear(to[n : 4*p.cells])
@@ -213,7 +213,7 @@ func (p *stepProduct[T]) operand(r *exec.Run, data []byte, lead, rows int, scrat
 			}
 		}
 	}
-	return stepOperand{p: unsafe.Pointer(unsafe.SliceData(scratch)), lead: p.lead}
+	return stepOperand{p: unsafe.Pointer(unsafe.SliceData(scratch)), ld: p.ld}
 }
 
 // mul computes d = s + a·u for rows, s nil standing for zeros. Rows of a come
@@ -257,11 +257,11 @@ func (p *stepProduct[T]) columns(r *exec.Run, from, end, rows int, a stepOperand
 		dj := unsafe.Add(d, 4*(j-from))
 		for q := 0; q < p.cells; q += depth {
 			b := unsafe.Pointer(&packed[4*nr*(j/nr*p.cells+q)])
-			sj, lead := dj, ldd
+			sj, ld := dj, ldd
 			if q == 0 {
-				sj, lead = nil, 0
+				sj, ld = nil, 0
 				if s != nil {
-					sj, lead = unsafe.Add(s, 4*(j-from)), lds
+					sj, ld = unsafe.Add(s, 4*(j-from)), lds
 				}
 			}
 			for i := range heights {
@@ -269,9 +269,9 @@ func (p *stepProduct[T]) columns(r *exec.Run, from, end, rows int, a stepOperand
 				at, end = at*t.Unit, end*t.Unit
 				si := sj
 				if si != nil {
-					si = unsafe.Add(si, at*lead)
+					si = unsafe.Add(si, at*ld)
 				}
-				kernels[end-at](min(depth, p.cells-q), unsafe.Add(a.p, at*a.lead+4*q), a.lead, b, 4*nr, si, lead, unsafe.Add(dj, at*ldd), ldd, 1<<cols-1)
+				kernels[end-at](min(depth, p.cells-q), unsafe.Add(a.p, at*a.ld+4*q), a.ld, b, 4*nr, si, ld, unsafe.Add(dj, at*ldd), ldd, 1<<cols-1)
 			}
 		}
 	}
@@ -281,7 +281,7 @@ func (p *stepProduct[T]) columns(r *exec.Run, from, end, rows int, a stepOperand
 func (p *stepProduct[T]) loop(r *exec.Run, rows int, a stepOperand, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
 	u := lanes.ViewOf[T](p.packed(r), p.k*p.n)
 	for i := range rows {
-		x := unsafe.Slice((*T)(unsafe.Add(a.p, i*a.lead)), p.k)
+		x := unsafe.Slice((*T)(unsafe.Add(a.p, i*a.ld)), p.k)
 		y := unsafe.Slice((*T)(unsafe.Add(d, i*ldd)), p.n)
 		switch {
 		case s == nil:
@@ -315,7 +315,7 @@ func (p *stepProduct[T]) usePanels() {
 	p.wide, p.panels = &wide, p.set.Panels
 	wide.at += p.panelBytes()
 	p.chunks = tiling.CeilDiv(p.n, gemm.PanelCols) + wide.chunks
-	p.lead = max(wide.lead, 2*p.ldSplit())
+	p.ld = max(wide.ld, 2*p.ldSplit())
 }
 
 // panelSize is the bytes of a packed panel, panelBytes those of all, and ldSplit
@@ -350,12 +350,12 @@ func (p *stepProduct[T]) packPanel(r *exec.Run, w *exec.Worker, i int) {
 
 // split is operand of float16 in two parts; it reports whether all elements of
 // it and of the kernels are finite.
-func (p *stepProduct[T]) split(r *exec.Run, data []byte, lead, rows int, scratch []byte) (stepOperand, bool) {
+func (p *stepProduct[T]) split(r *exec.Run, data []byte, ld, rows int, scratch []byte) (stepOperand, bool) {
 	found, part := flagOf(scratch), p.ldSplit()
-	a := stepOperand{p: unsafe.Pointer(&scratch[product.FlagBytes]), lead: 2 * part, low: part}
+	a := stepOperand{p: unsafe.Pointer(&scratch[product.FlagBytes]), ld: 2 * part, low: part}
 	*found = *flagOf(r.Shared)
 	if *found == 0 {
-		p.panels.Split(a.p, a.lead, a.low, unsafe.Pointer(unsafe.SliceData(data)), lead, rows, p.k, unsafe.Pointer(found))
+		p.panels.Split(a.p, a.ld, a.low, unsafe.Pointer(unsafe.SliceData(data)), ld, rows, p.k, unsafe.Pointer(found))
 	}
 	return a, *found == 0
 }
@@ -379,7 +379,7 @@ func (p *stepProduct[T]) splitColumns(r *exec.Run, from, end, rows int, a stepOp
 			if s != nil {
 				start = unsafe.Add(s, at)
 			}
-			p.panels.Kernels[1][high][cols](depth, unsafe.Add(a.p, i*a.lead), a.lead, a.low, nil, panel, start, unsafe.Add(d, at), ldd, panel)
+			p.panels.Kernels[1][high][cols](depth, unsafe.Add(a.p, i*a.ld), a.ld, a.low, nil, panel, start, unsafe.Add(d, at), ldd, panel)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 // Gradients by the weights of a scan are sums over all steps and rows: what a
 // weight was multiplied by, transposed, times the gradients by the sums of the
 // gates. Those never reach memory: the rows of some steps, a window, are kept
-// in scratch memory and multiplied while they lie in the second cache, and what
+// in scratch memory and multiplied while they lie in L2, and what
 // they add up to stays there, too.
 //
 // A part of the blocks of rows has sums of its own, in the shared memory, and
@@ -40,25 +40,25 @@ type weightSums[T lanes.Real] struct {
 	blocks                 []sumBlock
 	moves                  []sumMove
 
-	tiles    *gemm.Tiles  // of float32; nil: loops in Go
-	panels   *gemm.Panels // tile registers, or nil
-	pieces   int          // bfloat16 to a number in them
-	copies   bool         // a window has elements of T, and those stored are converted
-	leadA    int          // bytes from row to row
-	leadB    int
-	packLead int // of packed A, which is transposed
-	packLow  int // from it to its second piece
+	tiles   *gemm.Tiles  // of float32; nil: loops in Go
+	panels  *gemm.Panels // tile registers, or nil
+	pieces  int          // bfloat16 to a number in them
+	copies  bool         // a window has elements of T, and those stored are converted
+	ldA     int          // bytes from row to row
+	ldB     int
+	packLD  int // of packed A, which is transposed
+	packLow int // from it to its second piece
 
-	at, partBytes                            int // in the shared memory
-	atA, atB                                 int // in scratch memory
-	atPackA, atPackB, atTurn, atFlag, atWide int
+	at, partBytes                             int // in the shared memory
+	atA, atB                                  int // in scratch memory
+	atPackA, atPackB, atPairs, atFlag, atWide int
 }
 
 // sumBlock is rows of A transposed times columns of B, and where the result is
 // in a part's memory.
 type sumBlock struct {
 	row, rows, col, cols int
-	at, lead             int
+	at, ld               int
 	panels               int // where its columns of packed B are, from the first one's on
 }
 
@@ -157,31 +157,31 @@ func (s *weightSums[T]) layout(b *exec.Builder) {
 		c := &s.blocks[i]
 		c.panels = panels
 		panels += tiling.CeilDiv(c.cols, gemm.PanelCols)
-		c.at, c.lead = s.partBytes, lanes.SizeOf[T]()*tiling.RoundUp(c.cols, nr)+product.RowPad
-		s.partBytes += tiling.RoundUp(c.rows, low) * c.lead
+		c.at, c.ld = s.partBytes, lanes.SizeOf[T]()*tiling.RoundUp(c.cols, nr)+product.RowPad
+		s.partBytes += tiling.RoundUp(c.rows, low) * c.ld
 	}
 	k := s.scanGrad
 	last := &k.products[len(k.products)-1]
 	s.at = tiling.RoundUp(last.at+last.bytes(), 64)
 	b.ReserveShared(s.at + s.parts*s.partBytes)
 
-	// Rows are read in whole panels, and must not share lines of the cache.
-	s.leadA = tiling.RoundUp(size*s.wideA, 64) + product.RowPad
-	s.leadB = tiling.RoundUp(size*(s.wideB+nr), 64)
-	if s.leadB%product.RowConflict == 0 {
-		s.leadB += product.RowPad
+	// Rows are read in whole panels, and must not share cache lines.
+	s.ldA = tiling.RoundUp(size*s.wideA, 64) + product.RowPad
+	s.ldB = tiling.RoundUp(size*(s.wideB+nr), 64)
+	if s.ldB%product.RowConflict == 0 {
+		s.ldB += product.RowPad
 	}
-	s.atA = k.takeBytes(s.rows * s.leadA)
-	s.atB = k.takeBytes(s.rows * s.leadB)
+	s.atA = k.takeBytes(s.rows * s.ldA)
+	s.atB = k.takeBytes(s.rows * s.ldB)
 	if s.panels == nil {
 		return
 	}
 	depth := tiling.RoundUp(s.rows, gemm.PanelDepth)
-	s.packLead = 2*depth + product.RowPad
-	s.packLow = (s.wideA + gemm.PanelRows) * s.packLead // kernels take whole registers of rows
+	s.packLD = 2*depth + product.RowPad
+	s.packLow = (s.wideA + gemm.PanelRows) * s.packLD // kernels take whole registers of rows
 	s.atPackA = k.takeBytes(s.pieces * s.packLow)
 	s.atPackB = k.takeBytes(s.pieces * 2 * depth * gemm.PanelCols * panels)
-	s.atTurn = k.takeBytes(product.TransposeBytes)
+	s.atPairs = k.takeBytes(product.TransposeBytes)
 	s.atFlag = k.takeBytes(64)
 	if s.pieces > 1 {
 		s.atWide = k.takeBytes(4 * checkRows * (s.wideA + s.wideB + s.tiles.NR))
@@ -190,13 +190,13 @@ func (s *weightSums[T]) layout(b *exec.Builder) {
 
 // rowsOfB is where the gradients by the gates' sums go of rows of a window from
 // row on.
-func (s *weightSums[T]) rowsOfB(w *exec.Worker, row int) []byte { return w.Scratch[s.atB+row*s.leadB:] }
+func (s *weightSums[T]) rowsOfB(w *exec.Worker, row int) []byte { return w.Scratch[s.atB+row*s.ldB:] }
 
 // convert fills rows of B from those stored at data.
-func (s *weightSums[T]) convert(w *exec.Worker, row, rows int, data []byte, lead int) {
+func (s *weightSums[T]) convert(w *exec.Worker, row, rows int, data []byte, ld int) {
 	for i := range rows {
 		to := lanes.ViewOf[T](s.rowsOfB(w, row+i), s.wideB)
-		copy(to, lanes.RealView(data[i*lead:][:s.wideB*s.scanGrad.dtype.Size()], s.scanGrad.dtype, to))
+		copy(to, lanes.RealView(data[i*ld:][:s.wideB*s.scanGrad.dtype.Size()], s.scanGrad.dtype, to))
 	}
 }
 
@@ -211,7 +211,7 @@ func (s *weightSums[T]) fill(r *exec.Run, w *exec.Worker, row, t, before, first,
 	}
 	nx, nh := s.features*k.dtype.Size(), k.units*k.dtype.Size()
 	for i := range rows {
-		to := w.Scratch[s.atA+(row+i)*s.leadA:]
+		to := w.Scratch[s.atA+(row+i)*s.ldA:]
 		to = s.put(to, x[i*nx:][:nx])
 		to = s.one(to)
 		to = s.put(to, h[i*nh:][:nh])
@@ -257,7 +257,7 @@ func (s *weightSums[T]) flush(r *exec.Run, w *exec.Worker, part, rows int, first
 	case s.tiles == nil:
 		s.loop(sums, a, b, rows, first)
 	case s.panels == nil:
-		s.tile(sums, a, s.leadA, b, s.leadB, rows, first)
+		s.tile(sums, a, s.ldA, b, s.ldB, rows, first)
 	case !s.panel(w, sums, rows, first):
 		s.wide(w, sums, rows, first)
 	}
@@ -267,13 +267,13 @@ func (s *weightSums[T]) flush(r *exec.Run, w *exec.Worker, part, rows int, first
 func (s *weightSums[T]) loop(sums, a, b []byte, rows int, first bool) {
 	for _, c := range s.blocks {
 		for i := range c.rows {
-			d := lanes.ViewOf[T](sums[c.at+i*c.lead:], c.cols)
+			d := lanes.ViewOf[T](sums[c.at+i*c.ld:], c.cols)
 			if first {
 				clear(d)
 			}
 			for p := range rows {
-				x := lanes.ViewOf[T](a[p*s.leadA:], s.wideA)[c.row+i]
-				for j, y := range lanes.ViewOf[T](b[p*s.leadB:], s.wideB)[c.col:][:c.cols] {
+				x := lanes.ViewOf[T](a[p*s.ldA:], s.wideA)[c.row+i]
+				for j, y := range lanes.ViewOf[T](b[p*s.ldB:], s.wideB)[c.col:][:c.cols] {
 					d[j] += x * y
 				}
 			}
@@ -282,7 +282,7 @@ func (s *weightSums[T]) loop(sums, a, b []byte, rows int, first bool) {
 }
 
 // tile is flush of float32 with vector instructions.
-func (s *weightSums[T]) tile(sums, a []byte, leadA int, b []byte, leadB, rows int, first bool) {
+func (s *weightSums[T]) tile(sums, a []byte, ldA int, b []byte, ldB, rows int, first bool) {
 	t := s.tiles
 	for _, c := range s.blocks {
 		heights := tiling.CeilDiv(c.rows, t.MR)
@@ -294,12 +294,12 @@ func (s *weightSums[T]) tile(sums, a []byte, leadA int, b []byte, leadB, rows in
 			}
 			for i := range heights {
 				at, end := tiling.Cut(i, heights, c.rows)
-				d := unsafe.Pointer(&sums[c.at+at*c.lead+4*j])
+				d := unsafe.Pointer(&sums[c.at+at*c.ld+4*j])
 				from := d
 				if first {
 					from = nil
 				}
-				kernels[end-at](rows, unsafe.Pointer(&a[4*(c.row+at)]), leadA, unsafe.Pointer(&b[4*(c.col+j)]), leadB, from, c.lead, d, c.lead, 1<<cols-1)
+				kernels[end-at](rows, unsafe.Pointer(&a[4*(c.row+at)]), ldA, unsafe.Pointer(&b[4*(c.col+j)]), ldB, from, c.ld, d, c.ld, 1<<cols-1)
 			}
 		}
 	}
@@ -307,16 +307,16 @@ func (s *weightSums[T]) tile(sums, a []byte, leadA int, b []byte, leadB, rows in
 
 // wide is flush of float16 with elements that are not finite: in float32.
 func (s *weightSums[T]) wide(w *exec.Worker, sums []byte, rows int, first bool) {
-	leadA, leadB := 4*s.wideA, 4*(s.wideB+s.tiles.NR)
+	ldA, ldB := 4*s.wideA, 4*(s.wideB+s.tiles.NR)
 	a := w.Scratch[s.atWide:]
-	b := a[checkRows*leadA:]
+	b := a[checkRows*ldA:]
 	for p := 0; p < rows; p += checkRows {
 		n := min(checkRows, rows-p)
 		for i := range n {
-			lanes.ToF32(lanes.ViewOf[float32](a[i*leadA:], s.wideA), w.Scratch[s.atA+(p+i)*s.leadA:][:2*s.wideA], dtype.Float16)
-			lanes.ToF32(lanes.ViewOf[float32](b[i*leadB:], s.wideB), w.Scratch[s.atB+(p+i)*s.leadB:][:2*s.wideB], dtype.Float16)
+			lanes.ToF32(lanes.ViewOf[float32](a[i*ldA:], s.wideA), w.Scratch[s.atA+(p+i)*s.ldA:][:2*s.wideA], dtype.Float16)
+			lanes.ToF32(lanes.ViewOf[float32](b[i*ldB:], s.wideB), w.Scratch[s.atB+(p+i)*s.ldB:][:2*s.wideB], dtype.Float16)
 		}
-		s.tile(sums, a, leadA, b, leadB, n, first && p == 0)
+		s.tile(sums, a, ldA, b, ldB, n, first && p == 0)
 	}
 }
 
@@ -329,16 +329,16 @@ func (s *weightSums[T]) panel(w *exec.Worker, sums []byte, rows int, first bool)
 	depth := tiling.CeilDiv(rows, gemm.PanelDepth)
 	size := s.pieces * gemm.PanelStep * depth // of a panel
 	packA, packB := unsafe.Pointer(&w.Scratch[s.atPackA]), unsafe.Pointer(&w.Scratch[s.atPackB])
-	a, b, turn := unsafe.Pointer(&w.Scratch[s.atA]), unsafe.Pointer(&w.Scratch[s.atB]), unsafe.Pointer(&w.Scratch[s.atTurn])
+	a, b, pairs := unsafe.Pointer(&w.Scratch[s.atA]), unsafe.Pointer(&w.Scratch[s.atB]), unsafe.Pointer(&w.Scratch[s.atPairs])
 	for q := 0; q < rows; q += gemm.PanelDepth {
 		n := min(gemm.PanelDepth, rows-q)
-		product.TransposePairs(set, turn, unsafe.Add(packA, 2*q), s.packLead, unsafe.Add(a, q*s.leadA), s.leadA, s.wideA, n)
+		product.TransposePairs(set, pairs, unsafe.Add(packA, 2*q), s.packLD, unsafe.Add(a, q*s.ldA), s.ldA, s.wideA, n)
 	}
 	for _, c := range s.blocks {
-		product.PackPanels(set, unsafe.Add(packB, c.panels*size), size, s.pieces, unsafe.Add(b, 2*c.col), s.leadB, c.cols, rows, found)
+		product.PackPanels(set, unsafe.Add(packB, c.panels*size), size, s.pieces, unsafe.Add(b, 2*c.col), s.ldB, c.cols, rows, found)
 	}
 	if s.pieces == 2 {
-		s.panels.Split(packA, s.packLead, s.packLow, packA, s.packLead, s.wideA, depth*gemm.PanelDepth, found)
+		s.panels.Split(packA, s.packLD, s.packLow, packA, s.packLD, s.wideA, depth*gemm.PanelDepth, found)
 		if *(*uint32)(found) != 0 {
 			return false
 		}
@@ -348,20 +348,20 @@ func (s *weightSums[T]) panel(w *exec.Worker, sums []byte, rows int, first bool)
 			panel := unsafe.Pointer(&w.Scratch[s.atPackB+(c.panels+j/gemm.PanelCols)*size])
 			wide := (min(gemm.PanelCols, c.cols-j) - 1) / 16
 			for i := 0; i < c.rows; i += gemm.PanelRows {
-				d := unsafe.Pointer(&sums[c.at+i*c.lead+4*j])
+				d := unsafe.Pointer(&sums[c.at+i*c.ld+4*j])
 				from := d
 				if first {
 					from = nil
 				}
 				high := (min(gemm.PanelRows, c.rows-i) - 1) / 16
-				s.panels.Kernels[s.pieces-1][high][wide](depth, unsafe.Add(packA, (c.row+i)*s.packLead), s.packLead, s.packLow, nil, panel, from, d, c.lead, panel)
+				s.panels.Kernels[s.pieces-1][high][wide](depth, unsafe.Add(packA, (c.row+i)*s.packLD), s.packLD, s.packLow, nil, panel, from, d, c.ld, panel)
 			}
 		}
 	}
 	return true
 }
 
-// Run adds up the sums of parts and brings them to the result.
+// Run adds up the sums of parts and stores them to the result.
 func (s *weightSums[T]) Run(r *exec.Run) {
 	k := s.scanGrad
 	if k.steps*k.batch*k.units == 0 {
@@ -390,7 +390,7 @@ func (s *weightSums[T]) Chunk(r *exec.Run, _ *exec.Worker, i int) {
 	for row := i * sumsChunk; row < min(move.rows, (i+1)*sumsChunk); row++ {
 		to := lanes.ViewOf[T](r.Values[k.out][(move.to.Start+row*width+move.col)*lanes.SizeOf[T]():], c.cols)
 		for p := range s.parts {
-			from := lanes.ViewOf[T](r.Shared[s.at+p*s.partBytes+c.at+(move.row+row)*c.lead:], c.cols)
+			from := lanes.ViewOf[T](r.Shared[s.at+p*s.partBytes+c.at+(move.row+row)*c.ld:], c.cols)
 			if p == 0 {
 				copy(to, from)
 			} else {

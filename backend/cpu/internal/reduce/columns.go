@@ -10,7 +10,7 @@ import (
 
 const (
 	columnRows    = 128     // that are added up in float32
-	columnBlock   = 1 << 15 // elements that are gone through again while the second cache has them
+	columnBlock   = 1 << 15 // elements that are gone through again while L2 has them
 	columnPart    = 1 << 15 // elements of a segment, at least
 	columnStreams = 512     // columns from which on rows are taken downRows at a time
 	narrowColumns = 64      // columns below which several rows are taken as one
@@ -130,17 +130,17 @@ func (k *columnWalk) load(t *columnsTile, data []byte, d dtype.DType, first, row
 	if !k.converts {
 		return rowsOf{data, first, k.unit * k.width}
 	}
-	lead := 0 // columns before the tile
+	ld := 0 // columns before the tile
 	if t.places > t.main {
-		lead = max(0, -t.overlap())
+		ld = max(0, -t.overlap())
 	}
-	n, size := k.unit*t.width+lead, d.Size()
+	n, size := k.unit*t.width+ld, d.Size()
 	x := lanes.ViewOf[float32](conv, rows*n)
 	for r := range rows {
-		from := first + r*k.unit*k.width - lead
+		from := first + r*k.unit*k.width - ld
 		lanes.ToF32(x[r*n:(r+1)*n], data[from*size:(from+n)*size], d)
 	}
-	return rowsOf{conv, lead, n}
+	return rowsOf{conv, ld, n}
 }
 
 // leftRows are the rows of a segment that make no unit, in float32: they follow

@@ -11,7 +11,7 @@ import (
 )
 
 // normalize is LayerNorm. A row is read from memory once; its statistics and
-// the result are computed in the first cache.
+// the result are computed in L1.
 type normalize struct {
 	lanes.Rows
 	x, gain, shift, out int
@@ -22,8 +22,8 @@ type normalize struct {
 	uncentered          bool
 	batch               int // rows that are stored together
 	atX, atOut, atRaw   int
-	atKept              [2]int // rows of 16 bits in float32
-	turns               bool   // see rowTurn
+	atRows              [2]int // rows of 16 bits in float32
+	pipelined           bool   // see rowPipeline
 }
 
 const (
@@ -50,7 +50,7 @@ func NewLayerNorm(b *exec.Builder, v *ir.Value) exec.Kernel {
 	var l tiling.Layout
 	l.Take(4 * lanes.PassNumbers)
 	k.atX, k.atOut, k.atRaw = l.Take(4*k.features), l.Take(4*n), l.Take(2*n)
-	k.keepRows(&l)
+	k.layoutRows(&l)
 	b.ReserveScratch(int(l))
 	return &k
 }
@@ -62,49 +62,51 @@ func (k *normalize) Run(r *exec.Run) {
 }
 
 // statistics are the mean of a row and 1/√(variance+epsilon).
-func (k *normalize) statistics(kept []float32, x []byte, s []float32) (mean, scale float32) {
-	m, v := k.MomentsOf(kept, x, k.uncentered, s)
+func (k *normalize) statistics(wide []float32, x []byte, s []float32) (mean, scale float32) {
+	m, v := k.MomentsOf(wide, x, k.uncentered, s)
 	return float32(m), float32(1 / math.Sqrt(v+k.epsilon))
 }
 
-// rowTurn is what the rows of a chunk leave each other: while one is written, the
-// next one is kept and summed up, so that the processor has arithmetic to do
-// while it waits for memory.
-type rowTurn struct {
-	kept        [2][]float32 // of even rows and of odd ones
+// rowPipeline has the state that the rows of a chunk pass on: while a row is
+// written, the next one is converted and summed up, so that the processor has
+// arithmetic to do while it waits for memory.
+type rowPipeline struct {
+	rows        [2][]float32 // of even rows and of odd ones
 	row         int          // whose statistics are known, or -1
 	mean, scale float32
 }
 
-// CacheRows places kept rows of 16 bits, and settles whether they take turns.
-func (k *normalize) keepRows(l *tiling.Layout) {
+// layoutRows reserves scratch memory for 16-bit rows in float32, and decides
+// whether rows are pipelined.
+func (k *normalize) layoutRows(l *tiling.Layout) {
 	if k.In == dtype.Float32 {
 		return
 	}
 	n := 4 * k.features
-	k.atKept = [2]int{l.TakeApart(n), l.TakeApart(n)}
-	k.turns = k.Stores.NormalizeKeep != nil && !k.Staged && k.Whole(k.features) == k.features && k.features <= lanes.SumPart
+	k.atRows = [2]int{l.TakeApart(n), l.TakeApart(n)}
+	k.pipelined = k.Stores.NormalizeKeep != nil && !k.Staged && k.Whole(k.features) == k.features && k.features <= lanes.SumPart
 }
 
-func (k *normalize) turn(w *exec.Worker) rowTurn {
-	t := rowTurn{row: -1}
+// newPipeline returns the pipeline of a chunk before its first row.
+func (k *normalize) newPipeline(w *exec.Worker) rowPipeline {
+	t := rowPipeline{row: -1}
 	if k.In != dtype.Float32 {
-		for i, at := range k.atKept {
-			t.kept[i] = lanes.ViewOf[float32](w.Scratch[at:], k.features)
+		for i, at := range k.atRows {
+			t.rows[i] = lanes.ViewOf[float32](w.Scratch[at:], k.features)
 		}
 	}
 	return t
 }
 
-// settled makes statistics of the sums of a row that was kept, in deviations from
+// settled computes the statistics of a row from the sums of its deviations from
 // a number.
-func (k *normalize) settled(t *rowTurn, row int, from, a, b float32, s []float32) {
-	m, v := k.Settle(t.kept[row%2], from, float64(a), float64(b), k.uncentered, s)
+func (k *normalize) settled(t *rowPipeline, row int, from, a, b float32, s []float32) {
+	m, v := k.Settle(t.rows[row%2], from, float64(a), float64(b), k.uncentered, s)
 	t.row, t.mean, t.scale = row, float32(m), float32(1/math.Sqrt(v+k.epsilon))
 }
 
 func (k *normalize) Chunk(r *exec.Run, w *exec.Worker, c int) {
-	s, conv, t := lanes.ViewOf[float32](w.Scratch, lanes.PassNumbers), w.Scratch[k.atX:], k.turn(w)
+	s, conv, t := lanes.ViewOf[float32](w.Scratch, lanes.PassNumbers), w.Scratch[k.atX:], k.newPipeline(w)
 	gain, shift := dtype.View[float32](r.Values[k.gain]), dtype.View[float32](r.Values[k.shift])
 	end := min(k.rows, (c+1)*k.group)
 	for i := c * k.group; i < end; i += k.batch {
@@ -116,20 +118,20 @@ func (k *normalize) Chunk(r *exec.Run, w *exec.Worker, c int) {
 		}
 		for j := i; j < last; j++ {
 			x := k.Row(r.Values[k.x], j, k.features, k.from, conv)
-			kept := k.Widened(x, t.kept[j%2])
+			wide := k.Widened(x, t.rows[j%2])
 			if t.row != j {
-				t.mean, t.scale = k.statistics(kept, x, s)
+				t.mean, t.scale = k.statistics(wide, x, s)
 			}
 			s[0], s[1] = t.mean, t.scale
 			row, ahead := out[(j-i)*size:(j-i+1)*size], k.Next(r.Values[k.x], j, k.features, k.from)
-			if !k.turns || j+1 == end {
-				k.NormalizeRow(row, kept, gain, shift, s, ahead)
+			if !k.pipelined || j+1 == end {
+				k.NormalizeRow(row, wide, gain, shift, s, ahead)
 				continue
 			}
-			next := t.kept[(j+1)%2]
+			next := t.rows[(j+1)%2]
 			from := k.CenterOf(next, ahead, k.uncentered)
 			s[2] = from
-			k.Stores.NormalizeKeep(row, kept, gain, shift, next, ahead, s, ahead[min(size, len(ahead)-size):])
+			k.Stores.NormalizeKeep(row, wide, gain, shift, next, ahead, s, ahead[min(size, len(ahead)-size):])
 			k.settled(&t, j+1, from, s[3], s[4], s)
 		}
 		if k.Staged {
@@ -212,10 +214,10 @@ func (k *normalizeGrad) Chunk(r *exec.Run, w *exec.Worker, c int) {
 			for j := i; j < last; j++ {
 				x := k.Row(r.Values[k.x], j, k.features, k.from, convX)
 				g := k.Row(r.Values[k.grad], j, k.features, k.gradType, convG)
-				kept := k.Widened(x, part(k.atX))
-				mean, scale := k.statistics(kept, x, s)
+				wide := k.Widened(x, part(k.atX))
+				mean, scale := k.statistics(wide, x, s)
 				s[0], s[1] = mean, scale
-				k.GradRowSums(dgain, dshift, gained, kept, g, gain, s, k.Next(r.Values[k.x], j, k.features, k.from))
+				k.GradRowSums(dgain, dshift, gained, wide, g, gain, s, k.Next(r.Values[k.x], j, k.features, k.from))
 				if dx == nil {
 					continue
 				}
@@ -224,7 +226,7 @@ func (k *normalizeGrad) Chunk(r *exec.Run, w *exec.Worker, c int) {
 				if k.uncentered {
 					s[3] = 0
 				}
-				k.GradRow(out[(j-i)*size:(j-i+1)*size], kept, gained, s, k.Next(r.Values[k.grad], j, k.features, k.gradType))
+				k.GradRow(out[(j-i)*size:(j-i+1)*size], wide, gained, s, k.Next(r.Values[k.grad], j, k.features, k.gradType))
 			}
 			if dx != nil && k.Staged {
 				to := k.features * k.To.Size()

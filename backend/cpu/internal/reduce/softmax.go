@@ -248,7 +248,7 @@ func (k *softmaxRows) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	t := lanes.ViewOf[float32](w.Scratch, rowScratch(k.n))
 	if k.atE[0] > 0 {
 		e := [2][]float32{lanes.ViewOf[float32](w.Scratch[k.atE[0]:], k.n), lanes.ViewOf[float32](w.Scratch[k.atE[1]:], k.n)}
-		k.inTurns(src, dst, c*k.group, min(k.rows, (c+1)*k.group), t, e)
+		k.pipelined(src, dst, c*k.group, min(k.rows, (c+1)*k.group), t, e)
 		return
 	}
 	for i := c * k.group; i < min(k.rows, (c+1)*k.group); i++ {
@@ -266,11 +266,11 @@ func (k *softmaxRows) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	k.Fence()
 }
 
-// inTurns is softmaxRow for rows from first to end of 16 bits: the powers of a row
+// pipelined is softmaxRow for rows from first to end of 16 bits: the powers of a row
 // are computed while the row before, in the other of e, is stored, and the largest
 // of the next one is looked for. Where there is none before, the row itself is
 // stored, and then once more.
-func (k *softmaxRows) inTurns(src, dst []byte, first, end int, t []float32, e [2][]float32) {
+func (k *softmaxRows) pipelined(src, dst []byte, first, end int, t []float32, e [2][]float32) {
 	size, s := k.n*k.In.Size(), t[:lanes.PassNumbers]
 	open := -1 // the row whose powers are not yet stored
 	finish := func() {

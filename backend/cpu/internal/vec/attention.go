@@ -7,13 +7,13 @@ import "unsafe"
 // in their names leave bfloat16s in the place of a row, from its beginning, and
 // are as coarse as that type lets them be.
 type Scores struct {
-	// Weigh turns n scores of a row into exponentials of their differences from the
+	// Weigh converts n scores of a row into exponentials of their differences from the
 	// largest of them and top[r], which becomes that, times s[0], above 0; the sum is
 	// in sum[r]. If all are -∞, so are exponentials 0. What is behind them is 0 up to
 	// all, a multiple of Lanes.
 	Weigh, WeighBF16 func(x unsafe.Pointer, ld, n, all, rows int, top, sum, s unsafe.Pointer)
 
-	// Slopes turns n scores of a row into x, exponentials of their differences from
+	// Slopes converts n scores of a row into x, exponentials of their differences from
 	// top[r], of which none is above it, times s[0], and times inverse[r], and dx into
 	// x·(dx·s[1] - mean[r]). What is behind them is 0 up to all.
 	Slopes, SlopesBF16 func(x, dx unsafe.Pointer, ld, n, all, rows int, top, inverse, mean, s unsafe.Pointer)

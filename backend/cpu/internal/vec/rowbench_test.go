@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// BenchmarkRows times the loops over a row of 1024 elements in the first
-// cache.
+// BenchmarkRows times the loops over a row of 1024 elements in L1.
 func BenchmarkRows(b *testing.B) {
 	const n = 1024
 	for name, s := range sets() {

@@ -22,7 +22,7 @@ var neonKinds = []struct {
 	}},
 }
 
-// neonPacking writes what turns four lanes at a time, and what makes pairs of
+// neonPacking writes the transposition of four lanes at a time, and the packing of pairs of
 // rows.
 func (g *gen) neonPacking() {
 	for _, kind := range neonKinds {
@@ -92,7 +92,7 @@ func (g *gen) neonVector(what, kind string, bytes, rows int, load func(at string
 	if !dots {
 		vector = "R0"
 	}
-	turn := func(n int) {
+	iteration := func(n int) {
 		for v := range n {
 			g.ins("FMOVQ %d(%s), F%d", 16*v, vector, 8+v)
 		}
@@ -118,11 +118,11 @@ func (g *gen) neonVector(what, kind string, bytes, rows int, load func(at string
 	g.block(fmt.Sprintf("%s_COLUMNS_%d", strings.ToUpper(what[:3]), rows), func() {
 		g.ins("SUBS $8, R7\nBLT tail")
 		g.label("loop")
-		turn(2)
+		iteration(2)
 		g.ins("SUBS $8, R7\nBGE loop")
 		g.label("tail")
 		g.ins("ADDS $8, R7\nBEQ done")
-		turn(1)
+		iteration(1)
 		g.label("done")
 	}, "two", macro(2), "one", macro(1))
 	if dots {

@@ -46,8 +46,8 @@ const copyParams = ", packed unsafe.Pointer"
 // package gemm documents it at its type PixelRuns.
 const pixelRunsParams = "n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer"
 
-// unroll is the number of steps in a turn of the loop. Addresses reach that
-// far, so that pointers move once in a turn: additions would take the place
+// unroll is the number of steps in an iteration of the loop. Addresses reach that
+// far, so that pointers move once in an iteration: additions would take the place
 // of multiplications, which some processors do on the same ports.
 const unroll = 4
 

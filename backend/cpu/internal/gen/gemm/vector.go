@@ -59,29 +59,29 @@ func (g *gen) advanceRows(rows, bytes int) {
 
 // columns goes through CX columns: two registers at a time, one, and where
 // there are masks those that are left, of which there may be none.
-func (g *gen) columns(reg string, lanes int, turn func(registers int, masked bool)) {
+func (g *gen) columns(reg string, lanes int, iteration func(registers int, masked bool)) {
 	g.ins("SUBQ $%d, CX\nJLT tail", 2*lanes)
 	g.label("loop")
-	turn(2, false)
+	iteration(2, false)
 	g.ins("SUBQ $%d, CX\nJGE loop", 2*lanes)
 	g.label("tail")
 	if reg != "Z" {
 		g.ins("ADDQ $%d, CX\nJLT done", lanes)
-		turn(1, false)
+		iteration(1, false)
 		g.label("done")
 		return
 	}
 	g.ins("ADDQ $%d, CX\nJLT rest", lanes)
-	turn(1, false)
+	iteration(1, false)
 	g.ins("SUBQ $%d, CX", lanes)
 	g.label("rest")
 	g.ins("ADDQ $%d, CX\nJEQ done", lanes)
 	g.ins("MOVQ $1, BX\nSHLQ CX, BX\nDECQ BX\nKMOVW BX, K1")
-	turn(1, true)
+	iteration(1, true)
 	g.label("done")
 }
 
-// vectorRow names the macro of a row's part of a turn.
+// vectorRow names the macro of a row's part of an iteration.
 func vectorRow(what, name, reg string, n int, masked bool) string {
 	kind := strings.TrimSuffix(strings.TrimSuffix(name[4:], "AVX2"), "AVX512")
 	kind = kind[:len(kind)-1] // without the number of rows
@@ -102,7 +102,7 @@ func (g *gen) dots(name, doc, reg string, bytes, step, rows int, load func(at st
 		g.ins("VXORPS %[1]s%[2]d, %[1]s%[2]d, %[1]s%[2]d", reg, i)
 	}
 	lanes := bytes / 4
-	turn := func(n int, masked bool) {
+	iteration := func(n int, masked bool) {
 		if masked {
 			g.ins("VMOVUPS.Z (SI), K1, %s8", reg)
 		} else {
@@ -127,7 +127,7 @@ func (g *gen) dots(name, doc, reg string, bytes, step, rows int, load func(at st
 		g.ins("ADDQ $%d, SI", n*bytes)
 		g.advanceRows(rows, n*step)
 	}
-	g.block(fmt.Sprintf("DOT_COLUMNS_%d_%s", rows, reg), func() { g.columns(reg, lanes, turn) }, "two", vectorRow("DOTS", name, reg, 2, false), "one", vectorRow("DOTS", name, reg, 1, false), "masked", vectorRow("DOTS", name, reg, 1, true))
+	g.block(fmt.Sprintf("DOT_COLUMNS_%d_%s", rows, reg), func() { g.columns(reg, lanes, iteration) }, "two", vectorRow("DOTS", name, reg, 2, false), "one", vectorRow("DOTS", name, reg, 1, false), "masked", vectorRow("DOTS", name, reg, 1, true))
 	for i := range rows {
 		z := 2 * i
 		g.block("SUM_QUARTERS_"+map[string]string{"Y": "AVX2", "Z": "AVX512"}[reg], func() {
@@ -151,7 +151,7 @@ func (g *gen) adds(name, doc, reg string, bytes, step, rows int, load func(at st
 	for i := range rows {
 		g.ins("VBROADCASTSS %d(SI), %s%d", 4*i, reg, i)
 	}
-	turn := func(n int, masked bool) {
+	iteration := func(n int, masked bool) {
 		if masked {
 			g.ins("VMOVUPS.Z (DI), K1, %s8", reg)
 		} else {
@@ -181,6 +181,6 @@ func (g *gen) adds(name, doc, reg string, bytes, step, rows int, load func(at st
 		g.advanceRows(rows, n*step)
 	}
 	lanes := bytes / 4
-	g.block(fmt.Sprintf("ADD_COLUMNS_%d_%s", rows, reg), func() { g.columns(reg, lanes, turn) }, "two", vectorRow("ADDS", name, reg, 2, false), "one", vectorRow("ADDS", name, reg, 1, false), "masked", vectorRow("ADDS", name, reg, 1, true))
+	g.block(fmt.Sprintf("ADD_COLUMNS_%d_%s", rows, reg), func() { g.columns(reg, lanes, iteration) }, "two", vectorRow("ADDS", name, reg, 2, false), "one", vectorRow("ADDS", name, reg, 1, false), "masked", vectorRow("ADDS", name, reg, 1, true))
 	g.end()
 }

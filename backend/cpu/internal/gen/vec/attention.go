@@ -55,7 +55,7 @@ const (
 )
 
 // scoreVectors writes a loop over the vectors of a row up to a length, four in
-// a turn as long as there are as many.
+// an iteration while there are as many.
 func (a *emitter) scoreVectors(name, label string, body func(u int)) {
 	a.block("BEGIN_SCORES", func() {
 		a.op("XORQ", scoreAt, scoreAt)
