@@ -74,7 +74,7 @@ func rnnCases(b *builder) {
 		all = slices.Clone(args)
 		all[0] = b.t(steps, batch, features)
 		all, fill = mask(&product, append(all, b.t(features, g), b.t(g)), append(slices.Clone(fills), recurrentKernels(features), numbers))
-		b.add(name+"/product", op.Attr{Scan: &product}, all, fill...)
+		b.add(name+"/product", op.Attr{Scan: &product}, all, fill...).Large = large(name)
 	})
 }
 

@@ -121,14 +121,15 @@ func dot(x, y []float64, n int) (sum, magnitude float64) {
 // by: nothing where the sums of its terms, in any order, have few enough bits.
 func (d *attended) product(q, key int) (p, off float64) {
 	p, size := dot(d.q[q:], d.k[key:], d.Features)
-	unit := math.Inf(1)
-	for i := range d.Features {
-		unit = min(unit, lowestBit(d.q[q+i]*d.k[key+i]))
+	if math.IsInf(size, 0) || math.IsNaN(size) {
+		return d.sign * p, 0
 	}
-	if finite := !math.IsInf(size, 0) && !math.IsNaN(size); finite && size*d.wide.Epsilon() > unit {
-		off = d.acc * size
+	for i := range d.Features { // most products of random numbers are rounded because of the first term
+		if size*d.wide.Epsilon() > lowestBit(d.q[q+i]*d.k[key+i]) {
+			return d.sign * p, d.acc * size
+		}
 	}
-	return d.sign * p, off
+	return d.sign * p, 0
 }
 
 // lowestBit is the place of the last bit of x that is set, ∞ for 0.

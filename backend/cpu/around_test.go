@@ -46,7 +46,7 @@ func testAroundOf(t *testing.T, d dtype.DType, last op.Code) {
 		if err := ir.Optimize(g, ir.Options{Check: true}); err != nil {
 			t.Fatal(err)
 		}
-		prog, err := compile(t.Context(), New(), g)
+		prog, err := compile(t.Context(), shared, g)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func testRandomInRegisters(t *testing.T) {
 			if err := ir.Optimize(g, ir.Options{Check: true}); err != nil {
 				t.Fatal(err)
 			}
-			prog, err := compile(t.Context(), New(), g)
+			prog, err := compile(t.Context(), shared, g)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -46,7 +46,7 @@ func firstLayer(t *testing.T, d dtype.DType, batch, size, outs int) (*Program, [
 	if err := ir.Optimize(g, ir.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	p, err := New().Compile(t.Context(), g)
+	p, err := shared.Compile(t.Context(), g)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,6 @@ func TestConvLevels(t *testing.T) {
 		if isa.Current() == isa.Portable {
 			return
 		}
-		level := isa.Current()
 		rng := rand.New(rand.NewPCG(31, 32))
 		for i := range 150 {
 			a, x, w, y := randomConv(rng)
@@ -78,10 +77,7 @@ func TestConvLevels(t *testing.T) {
 					a.DType = dtype.Float32
 				}
 				args := []array{randomArray(rng, d, shapes[0]...), randomArray(rng, d, shapes[1]...)}
-				got := eval(t, c, a, args...)
-				isa.Use(isa.Portable)
-				want := eval(t, c, a, args...)
-				isa.Use(level)
+				got, want := eval(t, c, a, args...), portable(t, c, a, args...)
 				// Sums of that many products of up to 4; both sides round to the
 				// result's type, so twice the tolerance of a reference.
 				terms := max(y[1:].Size()*y[0], w.Size())
@@ -196,7 +192,7 @@ func TestConvBiasRelu(t *testing.T) {
 				if err := ir.Optimize(g, ir.Options{Skip: skip}); err != nil {
 					t.Fatal(err)
 				}
-				p, err := New().Compile(t.Context(), g)
+				p, err := shared.Compile(t.Context(), g)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -256,7 +252,7 @@ func TestConvEpilogue(t *testing.T) {
 					if v := g.Values[4]; (v.Attr.Body != nil) != (j == 0) {
 						t.Fatalf("%v with skipped passes %v is\n%v", c, skip, g)
 					}
-					p, err := New().Compile(t.Context(), g)
+					p, err := shared.Compile(t.Context(), g)
 					if err != nil {
 						t.Fatal(err)
 					}

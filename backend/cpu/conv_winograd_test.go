@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
-	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -35,59 +34,86 @@ var winogradShapes = []struct {
 	{"cropped", op.Shape{1, 30, 32, 64}, op.Shape{3, 3, 64, 64}, []int{-1, -2}, []int{0, -1}},
 }
 
+// winogradCase is a convolution of winogradShapes, or a gradient of one.
+type winogradCase struct {
+	name  string
+	code  op.Code
+	attr  op.Attr
+	args  []array
+	want  []float64 // what the portable kernels compute
+	terms int       // of a sum
+}
+
+// eachWinograd calls f for each convolution of winogradShapes and its gradients, in
+// each type that transforms may compute in.
+func eachWinograd(t *testing.T, f func(*winogradCase)) {
+	for i, s := range winogradShapes {
+		n := len(s.low)
+		ones := []int{1, 1, 1}[:n]
+		a := op.Attr{Stride: ones, Dilation: ones, Low: s.low, High: s.high}
+		y, err := op.Infer(op.Conv, a, op.Type{DType: dtype.Float32, Shape: s.x}, op.Type{DType: dtype.Float32, Shape: s.w})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
+			for _, c := range []op.Code{op.Conv, op.ConvInputGrad, op.ConvKernelGrad} {
+				what := fmt.Sprint(s.name, ", ", c, " of ", d)
+				k := winogradCases[what]
+				if k == nil {
+					rng := rand.New(rand.NewPCG(41, uint64(i)))
+					a, shapes := convArguments(c, a, s.x, s.w, y.Shape)
+					k = &winogradCase{name: what, code: c, attr: a, args: []array{randomArray(rng, d, shapes[0]...), randomArray(rng, d, shapes[1]...)}}
+					k.want = portable(t, c, a, k.args...).values()
+					// A tile is the sum of 36 products in place of 9.
+					k.terms = 9 * max(s.x[n+1], s.w[n+1], y.Shape.Size()/s.w[n+1])
+					winogradCases[what] = k
+				}
+				f(k)
+			}
+		}
+	}
+}
+
+// winogradCases keeps what eachWinograd has computed: portable Go takes most of the
+// time of these tests.
+var winogradCases = map[string]*winogradCase{}
+
+// near is [near] for got, whose numbers are as those of what is wanted: as in
+// TestConvLevels, and two bits more, as a tile has sums of 4.
+func (k *winogradCase) near(t *testing.T, what string, got array, want []float64) {
+	t.Helper()
+	near(t, what, got, want, 4*8*math.Sqrt(float64(k.terms)))
+}
+
 // TestWinograd holds convolutions by Winograd's transforms against the portable
 // kernels.
 func TestWinograd(t *testing.T) {
 	isatest.SkipRace(t)
-	rng := rand.New(rand.NewPCG(41, 42))
 	used := 0
 	isatest.ForEach(t, func(t *testing.T) {
-		level := isa.Current()
-		if set := gemm.Of(level); set == nil || set.Depthwise == nil {
+		set := gemm.Current()
+		if set == nil || set.Depthwise == nil {
 			return
 		}
-		for _, s := range winogradShapes {
-			n := len(s.low)
-			ones := []int{1, 1, 1}[:n]
-			a := op.Attr{Stride: ones, Dilation: ones, Low: s.low, High: s.high}
-			y, err := op.Infer(op.Conv, a, op.Type{DType: dtype.Float32, Shape: s.x}, op.Type{DType: dtype.Float32, Shape: s.w})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
-				for _, c := range []op.Code{op.Conv, op.ConvInputGrad, op.ConvKernelGrad} {
-					what := fmt.Sprint(s.name, ", ", c, " of ", d)
-					a, shapes := convArguments(c, a, s.x, s.w, y.Shape)
-					args := []array{randomArray(rng, d, shapes[0]...), randomArray(rng, d, shapes[1]...)}
-					compile := func() *Program {
-						g := ir.New(2)
-						g.Output(record(t, g, c, a, param(t, g, 0, args[0].Type), param(t, g, 1, args[1].Type)), -1)
-						return plan(t, g)
-					}
-					p := compile()
-					switch kernelName(p) {
-					case "winograd", "winogradGrad":
-						used++
-					default:
-						tiles := d == dtype.Float16 && gemm.Of(level).Panels != nil // which are faster
-						if c != op.ConvInputGrad && d != dtype.BFloat16 && !tiles {
-							t.Errorf("%s is not computed by transforms", what)
-						}
-					}
-					got := runProcs(t, p, args, 1)
-					if !bytes.Equal(got.data, runProcs(t, p, args, 3).data) {
-						t.Errorf("%s: other bits with 3 workers", what)
-					}
-					isa.Use(isa.Portable)
-					want := eval(t, c, a, args...)
-					isa.Use(level)
-					// As in TestConvLevels, and two bits more: a tile is the sum of
-					// 36 products in place of 9, and of sums of 4.
-					terms := 9 * max(s.x[n+1], s.w[n+1], y.Shape.Size()/s.w[n+1])
-					near(t, what, got, want.values(), 4*8*math.Sqrt(float64(terms)))
+		eachWinograd(t, func(k *winogradCase) {
+			g := ir.New(2)
+			g.Output(record(t, g, k.code, k.attr, param(t, g, 0, k.args[0].Type), param(t, g, 1, k.args[1].Type)), -1)
+			p := plan(t, g)
+			switch d := k.args[0].DType; kernelName(p) {
+			case "winograd", "winogradGrad":
+				used++
+			default:
+				tiles := d == dtype.Float16 && set.Panels != nil // which are faster
+				if k.code != op.ConvInputGrad && d != dtype.BFloat16 && !tiles {
+					t.Errorf("%s is not computed by transforms", k.name)
 				}
 			}
-		}
+			got := runProcs(t, p, k.args, 1)
+			if !bytes.Equal(got.data, runProcs(t, p, k.args, 3).data) {
+				t.Errorf("%s: other bits with 3 workers", k.name)
+			}
+			k.near(t, k.name, got, k.want)
+		})
 	})
 	if set := gemm.Current(); set != nil && set.Depthwise != nil && used == 0 {
 		t.Error("no convolution is computed by transforms")
@@ -99,104 +125,78 @@ func TestWinograd(t *testing.T) {
 // with the same bits for any number of workers, also for what follows.
 func TestWinogradLimits(t *testing.T) {
 	isatest.SkipRace(t)
-	direct := map[string][]float64{} // results of the portable kernels
-	isatest.ForEach(t, func(t *testing.T) { testWinogradLimits(t, direct) })
-}
-
-func testWinogradLimits(t *testing.T, direct map[string][]float64) {
-	level := isa.Current()
-	if set := gemm.Of(level); set == nil || set.Depthwise == nil {
-		return
-	}
-	const large, small = 8e37, 1e-3 // a sum of four numbers up to 2·large is infinite
-	rng := rand.New(rand.NewPCG(45, 46))
+	// Powers of two: results are those of eachWinograd times their product. A sum of
+	// four numbers of up to 2·large is infinite.
+	const large, small = 0x1p126, 0x1p-10
 	scaled := func(x array, by float64) array {
-		return arrayOf(x.DType, x.Shape, func(i int) float64 { return x.value(i) * by })
+		v := x.values()
+		return arrayOf(x.DType, x.Shape, func(i int) float64 { return v[i] * by })
 	}
-	for _, s := range winogradShapes {
-		n := len(s.low)
-		ones := []int{1, 1, 1}[:n]
-		a := op.Attr{Stride: ones, Dilation: ones, Low: s.low, High: s.high}
-		y, err := op.Infer(op.Conv, a, op.Type{DType: dtype.Float32, Shape: s.x}, op.Type{DType: dtype.Float32, Shape: s.w})
-		if err != nil {
-			t.Fatal(err)
+	isatest.ForEach(t, func(t *testing.T) {
+		if set := gemm.Current(); set == nil || set.Depthwise == nil {
+			return
 		}
-		for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
-			for _, c := range []op.Code{op.Conv, op.ConvInputGrad, op.ConvKernelGrad} {
-				a, shapes := convArguments(c, a, s.x, s.w, y.Shape)
-				x, w := randomArray(rng, d, shapes[0]...), randomArray(rng, d, shapes[1]...)
-				for _, k := range []struct {
-					name    string
-					args    []array
-					unit    float64
-					follows bool
-				}{
-					{"first large", []array{scaled(x, large), scaled(w, small)}, large * small, false},
-					{"second large", []array{scaled(x, small), scaled(w, large)}, large * small, true},
-					{"not finite", []array{arrayOf(d, x.Shape, func(i int) float64 {
-						switch i {
-						case 3 * len(x.data) / d.Size() / 7:
-							return math.Inf(1)
-						case 5 * len(x.data) / d.Size() / 7:
-							return math.NaN()
-						}
-						return x.value(i)
-					}), w}, 1, true},
-				} {
-					if d == dtype.Float16 && k.unit != 1 {
-						continue // ends at 65504
-					}
-					what := fmt.Sprintf("%s, %v of %v, %s", s.name, c, d, k.name)
-					g := ir.New(2)
-					v := record(t, g, c, a, param(t, g, 0, k.args[0].Type), param(t, g, 1, k.args[1].Type))
-					if k.follows {
-						v = record(t, g, op.Neg, op.Attr{}, v)
-					}
-					g.Output(v, -1)
-					if err := ir.Optimize(g, ir.Options{}); err != nil {
-						t.Fatal(err)
-					}
-					program, err := New().Compile(t.Context(), g)
-					if err != nil {
-						t.Fatal(err)
-					}
-					p := program.(*Program)
-					switch kernelName(p) {
-					case "winograd", "winogradGrad":
-					default:
-						continue
-					}
-					got := runProcs(t, p, k.args, 1)
-					if !bytes.Equal(got.data, runProcs(t, p, k.args, 3).data) {
-						t.Errorf("%s: other bits with 3 workers", what)
-					}
-					if direct[what] == nil {
-						isa.Use(isa.Portable)
-						direct[what] = eval(t, c, a, k.args...).values()
-						isa.Use(level)
-					}
-					values, want := got.values(), slices.Clone(direct[what])
-					for i := range values {
-						values[i] /= k.unit
-						if want[i] /= k.unit; k.follows {
-							want[i] = -want[i]
-						}
-						if k.unit != 1 && (math.IsInf(want[i], 0) || math.IsNaN(want[i])) {
-							t.Fatalf("%s: element %d is %v, want a finite number", what, i, want[i])
-						}
-						if want[i]-want[i] != 0 { // an infinity or NaN: sums may add infinities in another order
-							if values[i]-values[i] == 0 {
-								t.Fatalf("%s: element %d is %v, want %v", what, i, values[i], want[i])
-							}
-							values[i], want[i] = 0, 0
-						}
-					}
-					terms := 9 * max(s.x[n+1], s.w[n+1], y.Shape.Size()/s.w[n+1])
-					near(t, what, arrayOf(d, got.Shape, func(i int) float64 { return values[i] }), want, 4*8*math.Sqrt(float64(terms)))
+		eachWinograd(t, func(k *winogradCase) {
+			x, w := k.args[0], k.args[1]
+			for _, limit := range []struct {
+				name    string
+				scales  [2]float64 // 0 for arguments that are not finite
+				follows bool
+			}{
+				{"first large", [2]float64{large, small}, false},
+				{"second large", [2]float64{small, large}, true},
+				{"not finite", [2]float64{}, true},
+			} {
+				finite := limit.scales[0] != 0
+				if x.DType == dtype.Float16 && finite {
+					continue // ends at 65504
 				}
+				what := k.name + ", " + limit.name
+				g := ir.New(2)
+				v := record(t, g, k.code, k.attr, param(t, g, 0, x.Type), param(t, g, 1, w.Type))
+				if limit.follows {
+					v = record(t, g, op.Neg, op.Attr{}, v)
+				}
+				g.Output(v, -1)
+				p := plan(t, g)
+				if name := kernelName(p); name != "winograd" && name != "winogradGrad" {
+					continue
+				}
+				var args []array
+				want, unit := k.want, 1.0
+				if finite {
+					args = []array{scaled(x, limit.scales[0]), scaled(w, limit.scales[1])}
+					unit = large * small
+				} else {
+					values := x.values()
+					values[3*len(values)/7], values[5*len(values)/7] = math.Inf(1), math.NaN()
+					args = []array{arrayOf(x.DType, x.Shape, func(i int) float64 { return values[i] }), w}
+					want = portable(t, k.code, k.attr, args...).values()
+				}
+				got := runProcs(t, p, args, 1)
+				if !bytes.Equal(got.data, runProcs(t, p, args, 3).data) {
+					t.Errorf("%s: other bits with 3 workers", what)
+				}
+				values, want := got.values(), slices.Clone(want)
+				for i := range values {
+					values[i] /= unit
+					if limit.follows {
+						want[i] = -want[i]
+					}
+					if finite && want[i]-want[i] != 0 {
+						t.Fatalf("%s: element %d is %v, want a finite number", what, i, want[i])
+					}
+					if want[i]-want[i] != 0 { // an infinity or NaN: sums may add infinities in another order
+						if values[i]-values[i] == 0 {
+							t.Fatalf("%s: element %d is %v, want %v", what, i, values[i], want[i])
+						}
+						values[i], want[i] = 0, 0
+					}
+				}
+				k.near(t, what, arrayOf(got.DType, got.Shape, func(i int) float64 { return values[i] }), want)
 			}
-		}
-	}
+		})
+	})
 }
 
 // TestWinogradEpilogue: what follows gives the bits that it gives apart.
@@ -219,7 +219,7 @@ func TestWinogradEpilogue(t *testing.T) {
 			if err := ir.Optimize(g, ir.Options{Skip: skip}); err != nil {
 				t.Fatal(err)
 			}
-			p, err := New().Compile(t.Context(), g)
+			p, err := shared.Compile(t.Context(), g)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -3,12 +3,14 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -24,25 +26,33 @@ type array struct {
 // random returns an array of numbers in [-2, 2), already rounded to the type;
 // integers are in [-20, 20), or [0, 40) for uint8.
 func randomArray(rng *rand.Rand, d dtype.DType, shape ...int) array {
-	return arrayOf(d, shape, func(int) float64 {
+	x := make([]float64, op.Shape(shape).Size())
+	for i := range x {
 		switch {
+		case d.IsFloat():
+			x[i] = 4*rng.Float64() - 2
 		case d == dtype.Bool:
-			return float64(rng.IntN(2))
+			x[i] = float64(rng.IntN(2))
 		case d == dtype.Uint8:
-			return float64(rng.IntN(40))
-		case d.IsInt():
-			return float64(rng.IntN(40) - 20)
+			x[i] = float64(rng.IntN(40))
+		default:
+			x[i] = float64(rng.IntN(40) - 20)
 		}
-		return 4*rng.Float64() - 2
-	})
+	}
+	return arrayFrom(d, shape, x)
 }
 
 func arrayOf(d dtype.DType, shape op.Shape, f func(i int) float64) array {
-	a := array{Type: op.Type{DType: d, Shape: shape}}
 	x := make([]float64, shape.Size())
 	for i := range x {
 		x[i] = f(i)
 	}
+	return arrayFrom(d, shape, x)
+}
+
+// arrayFrom rounds numbers to a type.
+func arrayFrom(d dtype.DType, shape op.Shape, x []float64) array {
+	a := array{Type: op.Type{DType: d, Shape: shape}}
 	a.data = exec.Aligned(a.Bytes())
 	dtype.FromF64(a.data, x, d)
 	return a
@@ -55,23 +65,58 @@ func (a array) values() []float64 {
 	return x
 }
 
+// references keeps what tests compare with, by operation and operands: the levels of
+// instructions share it.
+var references = map[string]array{}
+
+var referenceSeed = maphash.MakeSeed()
+
+// reference returns what compute does for an operation in some way.
+func reference(way string, c op.Code, a op.Attr, args []array, compute func() array) array {
+	var h maphash.Hash
+	h.SetSeed(referenceSeed)
+	for _, x := range args {
+		fmt.Fprintln(&h, x.Type)
+		h.Write(x.data)
+	}
+	key := fmt.Sprintf("%s %v %+v %x", way, c, a, h.Sum64())
+	want, ok := references[key]
+	if !ok {
+		want = compute()
+		references[key] = want
+	}
+	return want
+}
+
+// portable is what an operation gives in portable Go.
+func portable(t *testing.T, c op.Code, a op.Attr, args ...array) array {
+	t.Helper()
+	return reference("portable", c, a, args, func() array {
+		defer isa.Use(isa.Use(isa.Portable))
+		return eval(t, c, a, args...)
+	})
+}
+
 const guard = 64 // bytes on either side of an output that must not change
 
 // guarded returns a buffer in the middle of memory filled with a pattern.
 func guarded(bytes int) (*Buffer, func(t *testing.T)) {
 	all := exec.Aligned(bytes + 2*guard)
-	for i := range all {
-		all[i] = 0xa5
-	}
+	all[0] = 0xa5
+	exec.Repeat(all, 1)
 	return &Buffer{storage: all[guard : guard+bytes]}, func(t *testing.T) {
 		t.Helper()
-		for i, b := range all {
-			if (i < guard || i >= guard+bytes) && b != 0xa5 {
-				t.Fatalf("byte %d around an output of %d bytes was overwritten", i-guard, bytes)
+		for i := range guard {
+			if all[i] != 0xa5 || all[guard+bytes+i] != 0xa5 {
+				t.Fatalf("byte %d before an output of %d bytes, or byte %d behind it, was overwritten", guard-i, bytes, i)
 			}
 		}
 	}
 }
+
+// shared is the device of most tests: a new one asks the system how much memory
+// there is.
+var shared = New()
 
 // plan optimizes a graph and compiles it.
 func plan(t testing.TB, g *ir.Graph) *Program {
@@ -79,7 +124,7 @@ func plan(t testing.TB, g *ir.Graph) *Program {
 	if err := ir.Optimize(g, ir.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	p, err := New().Compile(t.Context(), g)
+	p, err := shared.Compile(t.Context(), g)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func testDropout(t *testing.T) {
 						if err := ir.Optimize(g, o); err != nil {
 							t.Fatal(err)
 						}
-						prog, err := compile(t.Context(), New(), g)
+						prog, err := compile(t.Context(), shared, g)
 						if err != nil {
 							t.Fatal(err)
 						}

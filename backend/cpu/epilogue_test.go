@@ -15,6 +15,10 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
+// followedOperands keeps what sameFollowed has drawn, by place, type and shape: that
+// takes longer than most of the products.
+var followedOperands = map[string]array{}
+
 // sameFollowed holds a graph whose operation c is followed by something against
 // itself without the epilogue pass: the bits are to be the same.
 func sameFollowed(t *testing.T, c op.Code, build func(g *ir.Graph, operand func(dtype.DType, ...int) *ir.Value) *ir.Value) {
@@ -24,7 +28,11 @@ func sameFollowed(t *testing.T, c op.Code, build func(g *ir.Graph, operand func(
 		var in []array
 		g := ir.New(6)
 		g.Output(build(g, func(d dtype.DType, shape ...int) *ir.Value {
-			in = append(in, randomArray(rand.New(rand.NewPCG(3, uint64(len(in)))), d, shape...))
+			key := fmt.Sprint(len(in), d, shape)
+			if _, ok := followedOperands[key]; !ok {
+				followedOperands[key] = randomArray(rand.New(rand.NewPCG(3, uint64(len(in)))), d, shape...)
+			}
+			in = append(in, followedOperands[key])
 			return param(t, g, len(in)-1, in[len(in)-1].Type)
 		}), -1)
 		if err := ir.Optimize(g, ir.Options{Skip: skip, Check: true}); err != nil {
@@ -37,7 +45,7 @@ func sameFollowed(t *testing.T, c op.Code, build func(g *ir.Graph, operand func(
 		if fused != (i == 0) {
 			t.Fatalf("fused: %v in\n%v", fused, g)
 		}
-		p, err := New().Compile(t.Context(), g)
+		p, err := shared.Compile(t.Context(), g)
 		if err != nil {
 			t.Fatal(err)
 		}

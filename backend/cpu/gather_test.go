@@ -49,7 +49,7 @@ func testGatherInRegisters(t *testing.T) {
 						if err := ir.Optimize(g, o); err != nil {
 							t.Fatal(err)
 						}
-						prog, err := compile(t.Context(), New(), g)
+						prog, err := compile(t.Context(), shared, g)
 						if err != nil {
 							t.Fatal(err)
 						}

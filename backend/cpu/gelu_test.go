@@ -54,7 +54,7 @@ func testGelu(t *testing.T) {
 					if err := ir.Optimize(g, ir.Options{Check: true, Skip: skip}); err != nil {
 						t.Fatal(err)
 					}
-					p, err := compile(t.Context(), New(), g)
+					p, err := compile(t.Context(), shared, g)
 					if err != nil {
 						t.Fatal(err)
 					}

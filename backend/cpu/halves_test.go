@@ -83,7 +83,7 @@ func testHalves(t *testing.T) {
 					if err := ir.Optimize(g, o); err != nil {
 						t.Fatal(err)
 					}
-					p, err := compile(t.Context(), New(), g)
+					p, err := compile(t.Context(), shared, g)
 					if err != nil {
 						t.Fatal(err)
 					}

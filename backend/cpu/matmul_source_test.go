@@ -64,7 +64,7 @@ func TestSources(t *testing.T) {
 						if err := ir.Optimize(g, ir.Options{Check: true}); err != nil {
 							t.Fatal(err)
 						}
-						p, err := New().Compile(t.Context(), g)
+						p, err := shared.Compile(t.Context(), g)
 						if err != nil {
 							t.Fatal(err)
 						}

@@ -80,7 +80,11 @@ func TestMatMulBlocks(t *testing.T) {
 			}
 		}
 	}()
-	operands := map[string][]array{}
+	type operands struct {
+		in   []array
+		want []someElement
+	}
+	cases := map[string]operands{}
 	isatest.ForEach(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			for _, s := range shapes {
@@ -94,16 +98,18 @@ func TestMatMulBlocks(t *testing.T) {
 					}
 					what := fmt.Sprintf("%v %s %+v", d, s.name, a)
 					p := matMulProgram(t, a, d, s.m, s.n, s.k)
-					if operands[what] == nil {
-						operands[what] = someOperands(p)
+					c, ok := cases[what]
+					if !ok {
+						c.in = someOperands(p)
+						c.want = someElements(c.in, a, s.m, s.n, s.k)
+						cases[what] = c
 					}
-					in := operands[what]
 					var first []byte
 					for _, procs := range []int{1, 3} {
-						got := runProcs(t, p, in, procs)
+						got := runProcs(t, p, c.in, procs)
 						if first == nil {
 							first = got.data
-							checkSome(t, what, in, a, got, s.k)
+							checkSome(t, what, c.want, got, s.k)
 						} else if !bytes.Equal(first, got.data) {
 							t.Errorf("%s: other bits with %d workers", what, procs)
 						}
@@ -129,47 +135,62 @@ func runProcs(t *testing.T, p *Program, in []array, procs int) array {
 }
 
 // value is element i.
-func (a array) value(i int) float64 {
+func (a array) value(i int) float64 { return a.part(i, 1)[0] }
+
+// part is n elements from one on.
+func (a array) part(from, n int) []float64 {
 	size := a.DType.Size()
-	var x [1]float64
-	dtype.ToF64(x[:], a.data[i*size:(i+1)*size], a.DType)
-	return x[0]
+	x := make([]float64, n)
+	dtype.ToF64(x, a.data[from*size:][:n*size], a.DType)
+	return x
 }
 
-// checkSome compares the corners and some other elements with float64.
-func checkSome(t *testing.T, what string, in []array, a op.Attr, got array, k int) {
-	t.Helper()
-	m, n := got.Shape[0], got.Shape[1]
+// someElement is an element of a product, in float64.
+type someElement struct {
+	row, col       int
+	sum, magnitude float64 // of its terms
+}
+
+// someElements are the corners of a product and some other elements.
+func someElements(in []array, a op.Attr, m, n, k int) (list []someElement) {
+	x, y := in[0].values(), in[1].values()
 	rng := rand.New(rand.NewPCG(1, 1))
-	rel, _ := got.DType.Tolerance()
 	for i := range 40 {
-		row, col := rng.IntN(m), rng.IntN(n)
+		e := someElement{row: rng.IntN(m), col: rng.IntN(n)}
 		switch i {
 		case 0:
-			row, col = m-1, n-1
+			e.row, e.col = m-1, n-1
 		case 1:
-			row, col = m-1, 0
+			e.row, e.col = m-1, 0
 		case 2:
-			row, col = 0, n-1
+			e.row, e.col = 0, n-1
 		}
-		sum, magnitude := 0.0, 0.0
 		for p := range k {
-			u, v := row*k+p, p*n+col
+			u, v := e.row*k+p, p*n+e.col
 			if a.TransA {
-				u = p*m + row
+				u = p*m + e.row
 			}
 			if a.TransB {
-				v = col*k + p
+				v = e.col*k + p
 			}
-			product := in[0].value(u) * in[1].value(v)
-			sum += product
-			magnitude += math.Abs(product)
+			e.sum += x[u] * y[v]
+			e.magnitude += math.Abs(x[u] * y[v])
 		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// checkSome compares some elements of a product with float64.
+func checkSome(t *testing.T, what string, want []someElement, got array, k int) {
+	t.Helper()
+	rel, _ := got.DType.Tolerance()
+	for _, e := range want {
 		// One rounding of float32 for each product, of both signs: their sum
 		// grows as √k relative to the magnitudes.
-		tol := rel*math.Abs(sum) + magnitude*dtype.Float32.Epsilon()*math.Sqrt(float64(k)+1)
-		if g := got.value(row*n + col); math.Abs(g-sum) > tol || g != g {
-			t.Fatalf("%s: element (%d, %d): got %v, want %v ± %v", what, row, col, g, sum, tol)
+		tol := rel*math.Abs(e.sum) + e.magnitude*dtype.Float32.Epsilon()*math.Sqrt(float64(k)+1)
+		if g := got.value(e.row*got.Shape[1] + e.col); math.Abs(g-e.sum) > tol || g != g {
+			t.Fatalf("%s: element (%d, %d): got %v, want %v ± %v", what, e.row, e.col, g, e.sum, tol)
 		}
 	}
 }

@@ -96,7 +96,7 @@ func sameParts(t *testing.T, c op.Code, a op.Attr, in []array, wanted []bool) {
 		if apart := g.Values[len(in)].Split; apart != (skip == nil && whole.Type.Bytes() > 0) {
 			t.Fatalf("apart: %v in\n%v", apart, g)
 		}
-		p, err := New().Compile(t.Context(), g)
+		p, err := shared.Compile(t.Context(), g)
 		if err != nil {
 			t.Fatal(err)
 		}

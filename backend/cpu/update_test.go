@@ -44,7 +44,7 @@ func TestUpdateBits(t *testing.T) {
 						if err := ir.Optimize(g, ir.Options{Skip: skip, Check: true}); err != nil {
 							t.Fatal(err)
 						}
-						p, err := New().Compile(t.Context(), g)
+						p, err := shared.Compile(t.Context(), g)
 						if err != nil {
 							t.Fatal(err)
 						}

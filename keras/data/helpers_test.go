@@ -63,7 +63,7 @@ func noLeaks(t *testing.T) {
 		for g := range strings.SplitSeq(string(b), "\n\n") {
 			// Goroutines of other tests of this package run, too: what counts is
 			// where a goroutine is, or who made it.
-			if strings.Contains(g, "keras/internal/flow.") || strings.Contains(g, "keras/data.") {
+			if strings.Contains(g, "keras/internal/pipeline.") || strings.Contains(g, "keras/data.") {
 				n++
 				text += g + "\n\n"
 			}
