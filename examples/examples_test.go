@@ -238,6 +238,7 @@ func TestAccuracy(t *testing.T) {
 	bin, _ := buildAt(t, "accuracy")
 	cmd := exec.Command(bin, "-mnist=false", "-seeds", "1", "--", "-steps", "1", "-epochs", "1")
 	cmd.Dir = ".."
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-ldflags=-s") // it builds programs
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
