@@ -8,14 +8,14 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// Compatibility returns Keras's warning when the default device has no fast
+// Compatibility returns Keras's warning if the default device has no fast
 // arithmetic for a compute type:
 //
 //	Mixed precision compatibility check (mixed_bfloat16): WARNING
 //	Your GPU may run slowly with dtype policy mixed_bfloat16 because it does not have compute capability of at least 8.0. …
 //
-// It returns "" when the type has no 16 bits, when the device is as fast as its
-// kind can be, and in programs that were not built for GPUs.
+// It returns "" if the type is not a 16-bit type, if the device is as fast as
+// its kind can be, and in programs that were not built for GPUs.
 func Compatibility(compute dtype.DType) string {
 	d, err := Effective()
 	if err != nil {

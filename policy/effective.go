@@ -9,10 +9,10 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// Effective describes what the default device does: its hardware, the
-// instruction set of its kernels, and for each float type whether arithmetic
-// or only storage is in that type. It is an error when no device opens or the
-// device cannot tell.
+// Effective describes the default device: its hardware, the instruction set of
+// its kernels, and for each float type whether arithmetic or only storage is
+// in that type. It returns an error if no device opens or the device cannot
+// describe itself.
 func Effective() (driver.Description, error) {
 	d, err := backend.Default()
 	if err != nil {
@@ -24,11 +24,12 @@ func Effective() (driver.Description, error) {
 	return driver.Description{}, fmt.Errorf("policy: device %q does not describe itself", d.Name())
 }
 
-// EffectiveText is Effective on one line, for the head of a program's output:
+// EffectiveText returns Effective on one line, for the start of a program's
+// output:
 //
 //	cpu: AMD EPYC, portable Go, 2 threads; float16: float32 (16-bit storage); …
 //
-// Where that is an error, it is the error's text.
+// If Effective fails it returns the text of the error.
 func EffectiveText() string {
 	d, err := Effective()
 	if err != nil {

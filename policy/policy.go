@@ -41,8 +41,8 @@ const (
 	MixedFloat8   = "mixed_float8"   // mixed_bfloat16 with products of 8-bit floats in Dense and EinsumDense
 )
 
-// Policy is a pair of element types (Keras: DTypePolicy). Policies compare
-// with ==.
+// Policy is a pair of element types (Keras: DTypePolicy). Policies are
+// comparable with ==.
 type Policy struct {
 	Name     string
 	Compute  dtype.DType // of activations, and of weights as layers read them
@@ -52,17 +52,17 @@ type Policy struct {
 	Float8 bool
 }
 
-// String prints the policy as Keras does: <DTypePolicy "mixed_float16">.
+// String returns the policy as Keras prints it: <DTypePolicy "mixed_float16">.
 func (p Policy) String() string { return fmt.Sprintf("<DTypePolicy %q>", p.Name) }
 
 // Mixed reports whether the compute type is narrower than the variable type.
 func (p Policy) Mixed() bool { return p.Compute.Size() < p.Variable.Size() }
 
-// Parse returns the policy of a name: mixed_float16 and mixed_bfloat16 compute
-// in 16 bits over float32 variables; a float type such as float32 or bfloat16
-// is used for both. mixed_float8 is mixed_bfloat16 with products of 8-bit
-// floats in Dense and EinsumDense; float8_from_P, as Keras writes it, is so for
-// another policy P.
+// Parse returns the policy with that name. mixed_float16 and mixed_bfloat16
+// compute in 16 bits with float32 variables. A float type, such as float32 or
+// bfloat16, is used for both. mixed_float8 is mixed_bfloat16 with 8-bit
+// products in Dense and EinsumDense. float8_from_P, Keras's form, adds 8-bit
+// products to another policy P.
 func Parse(name string) (Policy, error) {
 	switch name {
 	case "mixed_float16":
@@ -92,8 +92,8 @@ var known = []string{"mixed_float16", "mixed_bfloat16", "mixed_float8", "float32
 
 const float8From = "float8_from_"
 
-// Source is the name of the policy without its products of 8-bit floats, as
-// Keras has it in files.
+// Source returns the name of the policy without 8-bit products, as Keras
+// writes it in files.
 func (p Policy) Source() string {
 	switch {
 	case !p.Float8:
@@ -117,9 +117,8 @@ func Global() Policy {
 	return global.policy
 }
 
-// SetGlobal sets the global policy and returns the name of the one before. It
-// panics on an unknown name, because no program should go on without noticing.
-// Tests restore it with
+// SetGlobal sets the global policy and returns the name of the previous one.
+// It panics on an unknown name. Tests restore it with
 //
 //	defer policy.SetGlobal(policy.SetGlobal("mixed_float16"))
 func SetGlobal(name string) (previous string) {
@@ -133,10 +132,10 @@ func SetGlobal(name string) (previous string) {
 	return previous
 }
 
-// SetGlobalMap gives the layers at some paths policies of their own, over the
-// global one: a key names a layer ("dense_1") or a model within a model
-// ("encoder", which holds for "encoder/dense" too); the longest key that
-// matches wins. It returns the map before; nil means none. It panics on an
+// SetGlobalMap sets policies by path, which have precedence over the global
+// one. A key is the path of a layer ("dense_1") or of a nested model
+// ("encoder", which includes "encoder/dense"); the longest matching key is
+// used. It returns the previous map; nil removes the map. It panics on an
 // unknown policy name.
 func SetGlobalMap(byPath map[string]string) (previous map[string]string) {
 	parsed := make(map[string]Policy, len(byPath))
@@ -162,11 +161,11 @@ func SetGlobalMap(byPath map[string]string) (previous map[string]string) {
 	return previous
 }
 
-// For returns the policy of a layer: the one name names, or when name is "",
-// what the global map has for its path, or else the global policy.
+// For returns the policy of a layer: the named one, or if name is "", the one
+// in the global map for its path, or else the global policy.
 func For(path, name string) (Policy, error) { return Under(Global(), path, name) }
 
-// Under is For with general in place of the global policy.
+// Under is For with the policy general instead of the global one.
 func Under(general Policy, path, name string) (Policy, error) {
 	if name != "" {
 		return Parse(name)

@@ -6,10 +6,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
-// AutoAccuracy is what Keras's compile makes of metrics=["accuracy"]: binary,
-// categorical or sparse categorical accuracy, whichever fits the targets and
-// predictions of the first batch (see ResolveAccuracy). Its name stays
-// "accuracy".
+// AutoAccuracy is Keras's metrics=["accuracy"]: binary, categorical or sparse
+// categorical accuracy, chosen by the targets and predictions of the first
+// batch (see ResolveAccuracy). Its name is "accuracy".
 type AutoAccuracy struct {
 	Name string // default: "accuracy"
 

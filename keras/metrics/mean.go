@@ -25,9 +25,9 @@ func (m *Mean) Variables() []*tensor.Variable { return m.variables(m) }
 // further axes are averaged.
 func (m *Mean) Add(x *tensor.Tensor) { m.AddWeighted(x, nil) }
 
-// AddWeighted is Add with weights, of the shape of x, or of the start of it,
-// or broadcasting to it; nil weighs all alike. A scalar weight is that of all
-// of x together: the size of the batch, where x is its mean.
+// AddWeighted is Add with weights. Their shape must be that of x, its first
+// axes, or broadcast to it; nil weights all equally. A scalar weight is the
+// weight of all of x, such as the batch size if x is the mean of a batch.
 func (m *Mean) AddWeighted(x, weight *tensor.Tensor) {
 	inFunction(m, "Add")
 	m.add(m, "Mean", number("Mean", x), weight)

@@ -1,25 +1,26 @@
-// Package metrics holds numbers that are accumulated over batches on the
-// device: the share of right answers, mean errors, means of anything.
+// Package metrics has Keras's metrics: numbers that are accumulated over batches
+// on the device, such as accuracies and mean errors.
 //
-// Main types: [Metric] compares predictions with targets; a [Vector] has
-// several results; [Mean] and [Sum] take numbers. The zero value of a field is
-// Keras's default, and the struct ready for use unless a field says that it is
-// required. Names from files become metrics with [Get]; [Direction] tells
-// whether more of a metric is better.
+//	model.Compile(keras.CompileConfig{Metrics: []metrics.Metric{&metrics.AUC{}}})
 //
-// Rules:
+// A [Metric] compares predictions with targets; a [Vector] has several results;
+// [Mean] and [Sum] take numbers. A metric is a struct. Its exported fields are
+// the arguments of Keras's constructor, and the zero value of a field is Keras's
+// default, unless the field is required. [Get] returns a metric by its Keras
+// name; [Direction] says whether more of a metric is better.
+//
+// # Rules
+//
 //   - Totals and counts are float64 variables, so that a long epoch loses no
-//     digits; what is added is computed in float32 whatever the policy.
-//   - Update, Add and their like record: they belong into a tensor.Function
-//     that has the metric in its list. Nothing is read back before Result.
-//   - Results are means over samples, not of batches: a short last batch
-//     weighs less. A sample weight multiplies a sample and is counted as so
-//     many samples.
-//   - Steps that the mask of the predictions calls padding do not count in
-//     means. Counts, scores and confusion matrices do not read masks, as in
-//     Keras: give them sample weights.
-//   - Shapes do not broadcast but for sample weights. What does not fit panics
-//     with *tensor.Error.
+//     digits. Summands are computed in float32 under every policy.
+//   - Update and Add record operations: call them in a keras.Function that lists
+//     the metric. Nothing is read back before Result.
+//   - Results are means over samples and not over batches. A sample weight
+//     multiplies a sample and counts as that many samples.
+//   - Masked steps do not count in means. Counts, scores and confusion matrices
+//     ignore masks, as in Keras: use sample weights.
+//   - Shapes do not broadcast, except those of sample weights. Update panics with
+//     *keras.Error if something does not fit.
 package metrics
 
 import (
@@ -55,10 +56,10 @@ type Metric interface {
 	UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor)
 }
 
-// ResolveAccuracy returns the metric that Keras's compile takes "accuracy"
-// for, given what the targets and predictions of a batch are: BinaryAccuracy
-// for one prediction per sample, SparseCategoricalAccuracy for targets that
-// are class indices, else CategoricalAccuracy.
+// ResolveAccuracy returns the metric that Keras's compile chooses for
+// "accuracy", given the types of the targets and predictions of a batch:
+// BinaryAccuracy for one prediction per sample, SparseCategoricalAccuracy for
+// targets that are class indices, else CategoricalAccuracy.
 func ResolveAccuracy(yTrue, yPred op.Type) Metric {
 	last := func(t op.Type) int {
 		if n := len(t.Shape); n > 0 {

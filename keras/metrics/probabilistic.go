@@ -8,8 +8,8 @@ import (
 )
 
 // BinaryCrossentropy is the mean of -yTrue·ln yPred - (1-yTrue)·ln(1-yPred).
-// Predictions that are a sigmoid are judged by its logits, others limited to
-// 1e-7 … 1-1e-7. Default name: binary_crossentropy.
+// For the output of a sigmoid it is computed from the logits; other
+// predictions are limited to 1e-7 … 1-1e-7. Default name: binary_crossentropy.
 //
 // Shapes: yTrue and yPred equal, up to a last axis of 1. As in Keras the last
 // axis is averaged first, so that a vector counts as one sample.
@@ -37,9 +37,9 @@ func (m *BinaryCrossentropy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.T
 }
 
 // CategoricalCrossentropy is the mean of -Σ yTrue·ln yPred over the classes,
-// for targets that are one-hot or probabilities. Predictions that are a softmax
-// are judged by its logits, others divided by their sum and limited to 1e-7 …
-// 1-1e-7. Default name: categorical_crossentropy.
+// for targets that are one-hot or probabilities. For the output of a softmax
+// it is computed from the logits; other predictions are divided by their sum
+// and limited to 1e-7 … 1-1e-7. Default name: categorical_crossentropy.
 //
 // Shapes: yTrue and yPred [batch … classes].
 type CategoricalCrossentropy struct {

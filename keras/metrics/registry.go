@@ -9,7 +9,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/suggest"
 )
 
-// Better tells which way a metric improves.
+// Better is the direction in which a metric improves.
 type Better int8
 
 // The ways.
@@ -19,7 +19,7 @@ const (
 	BetterUp                        // more is better: accuracies, scores, correlations
 )
 
-// String is Keras's word for it: "up", "down", or "unknown".
+// String returns Keras's word: "up", "down" or "unknown".
 func (b Better) String() string { return [...]string{"down", "unknown", "up"}[b-BetterDown] }
 
 // entry is what is known about a class.
@@ -87,8 +87,8 @@ func init() {
 	}
 }
 
-// Names lists what Get makes: class names, snake_case names and Keras's
-// aliases, but for classes with required fields.
+// Names returns the names that Get accepts: class names, snake_case names and
+// Keras's aliases, except those of classes with required fields.
 func Names() []string {
 	var all []string
 	for n, e := range byName {
@@ -100,7 +100,7 @@ func Names() []string {
 	return all
 }
 
-// Classes lists the classes of metrics, sorted; Get makes those without
+// Classes returns the classes of metrics, sorted. Get accepts those without
 // required fields.
 func Classes() []string {
 	var all []string
@@ -112,7 +112,7 @@ func Classes() []string {
 }
 
 // Get returns a metric with its defaults by one of Names. "accuracy" is the
-// class Accuracy; for what Keras's compile makes of that string, see
+// class Accuracy; for the meaning of that name in Keras's compile see
 // ResolveAccuracy.
 func Get(name string) (Metric, error) {
 	e := byName[name]
@@ -126,14 +126,14 @@ func Get(name string) (Metric, error) {
 	return e.make(), nil
 }
 
-// DirectionOf tells which way a metric improves, by its class: Unknown for
-// Mean, Sum, counts, and metrics of other packages.
+// DirectionOf returns the direction in which a metric improves, by its class:
+// BetterUnknown for Mean, Sum, counts, and metrics of other packages.
 func DirectionOf(m Accumulator) Better { return ways[reflect.TypeOf(m)] }
 
-// Direction tells which way a metric improves, by its name in logs: one of
-// Names, or loss; perhaps after val_, weighted_ or the name of an output, and
-// before a number that tells it from others: val_digits_accuracy_1. Other
-// names are Unknown; see DirectionOf for those of metrics that have a Name.
+// Direction returns the direction in which a log improves, by its name: one of
+// Names, or loss, optionally with val_, weighted_ or the name of an output
+// before it, and a number after it, as in val_digits_accuracy_1. For other
+// names it returns BetterUnknown; for metrics with a Name use DirectionOf.
 func Direction(name string) Better {
 	if i := strings.LastIndexByte(name, '_'); i > 0 && i+1 < len(name) && strings.Trim(name[i+1:], "0123456789") == "" {
 		name = name[:i]

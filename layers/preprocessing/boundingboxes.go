@@ -8,13 +8,13 @@ import (
 )
 
 // MaxNumBoundingBoxes gives each image the same number of bounding boxes: it
-// leaves out those after the first MaxNumber, and adds boxes and labels of
-// FillValue where there are fewer. Keras's layer takes and returns a dictionary
-// with boxes and labels, this one a tuple of the two.
+// drops those after the first MaxNumber, and pads with boxes and labels of
+// FillValue. Keras's layer takes and returns a dictionary with boxes and
+// labels; this one takes and returns a tuple.
 //
 // Shapes: ([batch n 4], [batch n]) → ([batch MaxNumber 4], [batch MaxNumber]).
-// Labels of integers stay integers. Floats are cast to the compute type, like
-// those of all layers; DType "float32" keeps coordinates under mixed policies.
+// Integer labels stay integers. Floats are cast to the compute type, as in all
+// layers; DType "float32" keeps coordinates in float32 under mixed policies.
 type MaxNumBoundingBoxes struct {
 	MaxNumber   int  // required
 	FillValue   *int `default:"-1"`

@@ -70,15 +70,16 @@ func (e encoding) of(x, weights *tensor.Tensor, d dtype.DType) *tensor.Tensor {
 	return hot.Cast(d)
 }
 
-// CategoryEncoding makes vectors of integer categories. A category that is not
-// from 0 to NumTokens-1 is an error of the step, which names the layer.
+// CategoryEncoding encodes integer categories as vectors. A category outside 0
+// … NumTokens-1 is an error of the step, which names the layer.
 //
-// OutputMode multi_hot has 1 for every category of the last axis of the input,
-// count how often it occurs, and one_hot a vector for each element. In mode
-// count a tuple with weights of the shape of the input adds these instead.
+// OutputMode multi_hot has 1 for every category that occurs in the last axis
+// of the input, count the number of occurrences, and one_hot a vector for each
+// element. In mode count the input may be a tuple with weights of the same
+// shape, which are summed instead.
 //
-// Shapes: multi_hot, count: [batch … n] → [batch … NumTokens]; one_hot:
-// [batch …] → [batch … NumTokens], without a last axis of size 1.
+// Shapes: multi_hot, count: [batch … n] → [batch … NumTokens]; one_hot: [batch
+// …] → [batch … NumTokens], without a last axis of size 1.
 type CategoryEncoding struct {
 	NumTokens   int    // number of categories; required
 	OutputMode  string `default:"multi_hot"` // or one_hot, count
@@ -126,13 +127,13 @@ func (c *CategoryEncoding) Call(_ layers.Pass, x *tensor.Tensor) *tensor.Tensor 
 	return encoding{mode: layers.Defaults(*c).OutputMode, n: c.NumTokens}.of(support.Indices(parts[0]), weights, d)
 }
 
-// Discretization turns numbers into the bins that boundaries divide them into:
-// bin i has the numbers from boundary i-1 up to, without it, boundary i.
-// Numbers are compared in float32 (float64 where the input has it). The result
-// is int32 in OutputMode int, else as of CategoryEncoding.
+// Discretization returns the index of the bin of each number: bin i has the
+// numbers from boundary i-1, inclusive, to boundary i, exclusive. Numbers are
+// compared in float32 (float64 for float64 inputs). The result is int32 in
+// OutputMode int, else that of CategoryEncoding.
 //
-// Shapes: int: any → the same; else as of CategoryEncoding, with one place for
-// each bin.
+// Shapes: int: any → the same; else as of CategoryEncoding with NumTokens the
+// number of bins.
 type Discretization struct {
 	BinBoundaries []float64 // in order; default: from Adapt
 	NumBins       int       // number of bins for Adapt
@@ -173,9 +174,9 @@ func (l *Discretization) CheckInput(in ...layers.Shape) error {
 	return checkEncoding(mode, in, "int", "one_hot", "multi_hot", "count")
 }
 
-// Adapt sets BinBoundaries to quantiles of data, all batches together, that
-// divide it into NumBins bins of equal counts, to a share of Epsilon: those of
-// Keras's adapt for the same batches. Call it before the layer is used.
+// Adapt sets BinBoundaries to the quantiles that divide all batches together
+// into NumBins bins of equal counts, up to a share of Epsilon. They are those
+// of Keras's adapt for the same batches. Call it before the layer is used.
 func (l *Discretization) Adapt(batches ...*tensor.Tensor) error {
 	name := layers.SnakeClass(l)
 	switch {

@@ -24,14 +24,14 @@ func cumulative(x *tensor.Tensor) *tensor.Tensor {
 	return x.MatMul(row.LessEqual(column).Cast(x.DType()))
 }
 
-// Equalization spreads the values of each channel so that all are about equally
-// frequent. Pixels of ValueRange, scaled to 0 … 255, are counted in bins, over
-// all images of the batch, as in Keras; one in a bin becomes
+// Equalization equalizes the histogram of each channel. Pixels of ValueRange,
+// scaled to 0 … 255, are counted in bins, over all images of the batch, as in
+// Keras. A pixel in a bin becomes
 //
 //	round(255·(c(bin) - c₀)/(c(last) - c₀))
 //
-// scaled back, where c counts the pixels up to a bin and c₀ those of the first
-// one that has any. A channel in a single bin stays.
+// scaled back, where c is the cumulative count and c₀ the count of the first
+// bin that is not empty. A channel with a single bin does not change.
 //
 // Shapes: [batch rows columns channels] → the same.
 type Equalization struct {
@@ -100,14 +100,14 @@ func (e *Equalization) transform(_ *draws, x *tensor.Tensor) *tensor.Tensor {
 	return e.image.back(ranged(y, eightBits, c.ValueRange).Cast(x.DType()))
 }
 
-// ContrastLimitedAdaptiveHistogramEqualization spreads the values of each
-// channel within tiles of images (Zuiderveld 1994, CLAHE), also at inference.
-// In each tile the pixels of each of the values 0 … 255 are counted; counts
-// above ClipLimit times their mean are cut off, and what was cut is shared
-// among all values. A value becomes 255·(c(value) - c(0))/(n - c(0)), where c
-// counts up to it and n is the pixels of a tile; pixels between the middles of
-// tiles blend those of the nearest four. Images are continued by reflection to
-// whole tiles.
+// ContrastLimitedAdaptiveHistogramEqualization equalizes the histogram of each
+// channel within tiles of images, with limited contrast (CLAHE, Zuiderveld
+// 1994), also at inference. In each tile the pixels of each value 0 … 255 are
+// counted. Counts above ClipLimit times the mean count are clipped, and the
+// excess is distributed over all values. A value becomes 255·(c(value) -
+// c(0))/(n - c(0)), where c is the cumulative count and n the number of pixels
+// of a tile. Between the centers of tiles the results of the nearest four are
+// interpolated. Images are padded to whole tiles by reflection.
 //
 // Shapes: [batch rows columns channels] → the same, of known sizes.
 type ContrastLimitedAdaptiveHistogramEqualization struct {

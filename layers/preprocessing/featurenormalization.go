@@ -9,14 +9,14 @@ import (
 	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
-// Normalization is (x-mean)/√variance with numbers that are given or that
-// Adapt takes from data: a preprocessing layer, which training does not
-// change. It computes in float32 (float64 where the input or the policy has
-// it) from the unrounded input. Deviations below 1e-7 count as 1e-7.
+// Normalization is (x-mean)/√variance with given numbers or with those that
+// Adapt computes; training does not change them. It computes in float32
+// (float64 for float64 inputs or policies) from the unrounded input. Standard
+// deviations below 1e-7 count as 1e-7.
 //
 // Shapes: [batch …] → the same. Weights, unless Mean is given, not trainable:
 // mean and variance, of the sizes of the axes of Axis, and count [], int32,
-// how many numbers Adapt saw of each.
+// the number of elements that Adapt used for each.
 type Normalization struct {
 	Axis        []int     `default:"-1"` // axes that have statistics of their own; empty: none has
 	Mean        []float64 // one number, or one for each place on Axis; default: from Adapt
@@ -90,9 +90,9 @@ func (n *Normalization) CheckInput(in ...layers.Shape) error {
 	return support.CheckAxes(in, n.InputShapes()[0], n.axes, n.sizes)
 }
 
-// Adapt computes mean and variance from data, all batches together, in
-// float64; what an earlier Adapt found is forgotten. It builds the layer for
-// the shape of the data if it is not built yet. Call it outside Functions.
+// Adapt computes mean and variance from all batches together, in float64, and
+// replaces the results of an earlier Adapt. It builds the layer for the shape
+// of the data if it is not built yet. Call it outside Functions.
 func (n *Normalization) Adapt(batches ...*tensor.Tensor) (err error) {
 	defer tensor.Catch(&err)
 	if n.Mean != nil || n.Variance != nil {

@@ -12,16 +12,17 @@ import (
 	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
-// Hashing puts strings into bins by a hash, TensorFlow's: FarmHash's
-// Fingerprint64 without a Salt, SipHash with one. It is a StringEncoder: Encode
-// makes the bins, and in a model the layer takes those. Numbers are hashed as
-// decimals: Encode(FormatIntegers(x)).
+// Hashing returns bins of strings by TensorFlow's hash: FarmHash's
+// Fingerprint64 without a Salt, SipHash with one. It is a StringEncoder:
+// Encode computes the bins, and in a model the layer takes the bins. Numbers
+// are hashed as decimals: Encode(FormatIntegers(x)).
 //
-// OutputMode int is the bin; others as of CategoryEncoding, in the compute
-// type. In a model, a number that is no bin is an error of the step.
+// With OutputMode int the result is the bin; other modes are those of
+// CategoryEncoding, in the compute type. In a model, a number that is not a
+// bin is an error of the step.
 //
-// Shapes: strings […] → int: the same; one_hot: [… NumBins], without a last axis
-// of size 1; multi_hot, count: [… n] → [… NumBins].
+// Shapes: strings […] → int: the same; one_hot: [… NumBins], without a last
+// axis of size 1; multi_hot, count: [… n] → [… NumBins].
 type Hashing struct {
 	NumBins     int    // required
 	MaskValue   any    // a string or integer that bin 0 is kept for; default: none
@@ -110,11 +111,12 @@ func (h *Hashing) Call(_ layers.Pass, x *tensor.Tensor) *tensor.Tensor {
 	return encoding{mode: layers.Defaults(*h).OutputMode, n: h.NumBins}.of(integers(x), nil, h.ComputeDType())
 }
 
-// HashedCrossing puts combinations of strings, one of each input, into bins by
-// TensorFlow's hash of crossed features. It is a StringEncoder as Hashing is.
+// HashedCrossing returns bins of combinations of strings, one string from each
+// input, by TensorFlow's hash of crossed features. It is a StringEncoder like
+// Hashing.
 //
-// Shapes: two or more of strings [batch] or [batch 1] → int: the same; one_hot:
-// [batch NumBins].
+// Shapes: two or more of strings [batch] or [batch 1] → int: the same;
+// one_hot: [batch NumBins].
 type HashedCrossing struct {
 	NumBins     int    // required
 	OutputMode  string `default:"int"` // or one_hot

@@ -11,9 +11,10 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// IntegerLookup is StringLookup for integers, int32 or int64, which it takes
-// as they are: the vocabulary is searched on the device. Numbers that are not
-// in it get the index that they leave when divided by NumOOVIndices.
+// IntegerLookup is StringLookup for integers, int32 or int64. The vocabulary
+// is searched on the device, so they need no encoding. An integer that is not
+// in the vocabulary gets the index of its remainder when divided by
+// NumOOVIndices.
 //
 // Shapes: as of StringLookup.
 type IntegerLookup struct {
@@ -45,7 +46,7 @@ func (l *IntegerLookup) lookup() lookup[int64] {
 	return lookup[int64]{c.MaxTokens, *c.NumOOVIndices, c.MaskToken, *c.OOVToken, c.Vocabulary, c.IDFWeights, c.Invert, c.OutputMode, c.PadToMaxTokens}
 }
 
-// Tokens lists the vocabulary by index, special tokens included.
+// Tokens returns the vocabulary by index, special tokens included.
 func (l *IntegerLookup) Tokens() ([]int64, error) {
 	t, err := l.lookup().cached(&l.kept)
 	if err != nil {
@@ -54,8 +55,8 @@ func (l *IntegerLookup) Tokens() ([]int64, error) {
 	return t.all(), nil
 }
 
-// Frequencies lists the inverse document frequencies by index, special tokens
-// included; none but for OutputMode tf_idf.
+// Frequencies returns the inverse document frequencies by index, special
+// tokens included; nil unless OutputMode is tf_idf.
 func (l *IntegerLookup) Frequencies() ([]float64, error) {
 	t, err := l.lookup().cached(&l.kept)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
-// AutoContrast stretches each channel of each image, also at inference: what is
-// its darkest pixel becomes the lower end of ValueRange, and its brightest the
-// upper one. A channel of equal pixels stays.
+// AutoContrast stretches each channel of each image, also at inference: its
+// smallest value becomes the lower end of ValueRange, its largest value the
+// upper end. A channel of equal pixels does not change.
 //
 // Shapes: [batch rows columns channels] → the same.
 type AutoContrast struct {
@@ -120,10 +120,10 @@ func (s *Solarization) transform(d *draws, x *tensor.Tensor) *tensor.Tensor {
 	return ranged(y, eightBits, between).Cast(x.DType())
 }
 
-// RandomPosterization leaves so many of the 8 bits of pixels as is drawn from
-// Factor: of a whole number from its lower end to below its upper one, as in
-// Keras, or that number where they are equal. Pixels of another ValueRange are
-// scaled to 0 … 255 and back.
+// RandomPosterization keeps a random number of the 8 bits of pixels: a whole
+// number from the lower end of Factor, inclusive, to the upper end, exclusive,
+// as in Keras, or that number if both are equal. Pixels of another ValueRange
+// are scaled to 0 … 255 and back.
 //
 // Shapes: [batch rows columns channels] → the same.
 type RandomPosterization struct {

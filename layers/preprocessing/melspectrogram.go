@@ -10,16 +10,15 @@ import (
 	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
-// MelSpectrogram makes images of sounds: the loudness of NumMelBins bands of
-// frequencies, as wide as the ear tells them apart, over time. Signals are
-// mirrored at their ends, so that frames have their middle at samples 0,
-// SequenceStride, …; of each the Fourier transform's magnitude to the power
-// MagExp is summed in triangular bands on the mel scale (of HTK), and, with
-// PowerToDB, becomes decibels over RefPower, at most TopDB below the loudest of
-// the batch. It computes in float32 for 16-bit types.
+// MelSpectrogram returns the loudness of signals over time in NumMelBins bands
+// of the mel scale (of HTK). Frames are centered at samples 0, SequenceStride,
+// …; signals are mirrored at their ends. For each frame the magnitude of the
+// Fourier transform to the power of MagExp is summed in triangular bands. With
+// PowerToDB the sums become decibels relative to RefPower, at most TopDB below
+// the maximum of the batch. It computes in float32 for 16-bit types.
 //
-// Shapes: [batch samples] → [batch NumMelBins frames] with samples/SequenceStride
-// + 1 frames; the number of samples must be known.
+// Shapes: [batch samples] → [batch NumMelBins frames] with
+// samples/SequenceStride + 1 frames; the number of samples must be known.
 type MelSpectrogram struct {
 	FFTLength      *int     `default:"2048"` // samples of a transform
 	SequenceStride *int     `default:"512"`  // from one frame to the next

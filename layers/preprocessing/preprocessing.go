@@ -16,7 +16,7 @@
 //
 // # Numbers and categories
 //
-// [Normalization] and [Discretization] learn from data with keras.Adapt.
+// [Normalization] and [Discretization] compute their state with keras.Adapt.
 // [CategoryEncoding], [Hashing], [HashedCrossing], [IntegerLookup] and
 // [StringLookup] make integers or vectors of categories.
 //

@@ -109,12 +109,12 @@ func (s *selection) call(b *layers.Base, p layers.Pass, x *tensor.Tensor, transf
 	})
 }
 
-// RandAugment changes images by NumOps layers, one after the other, each chosen
-// at random for all images of a batch (Cubuk et al. 2020): [RandomShear],
-// [RandomTranslation], [RandomRotation], [RandomBrightness],
-// [RandomColorDegeneration], [RandomContrast], [RandomSharpness],
-// [RandomPosterization], [Solarization], [AutoContrast] or [Equalization].
-// Factor is theirs; of RandomPosterization it is 1 to 8 times its upper end.
+// RandAugment applies NumOps layers to images, one after the other, each
+// chosen at random for all images of a batch (Cubuk et al. 2020): RandomShear,
+// RandomTranslation, RandomRotation, RandomBrightness,
+// RandomColorDegeneration, RandomContrast, RandomSharpness,
+// RandomPosterization, Solarization, AutoContrast or Equalization. They get
+// Factor; RandomPosterization gets 1 to 8 times its upper end.
 //
 // Shapes: [batch rows columns channels] → the same, with 1 or 3 channels.
 type RandAugment struct {
@@ -158,13 +158,13 @@ func (r *RandAugment) Call(p layers.Pass, x *tensor.Tensor) *tensor.Tensor {
 	})
 }
 
-// AugMix mixes images with NumChains others that are made of them, each by
-// ChainDepth layers or fewer, one after the other, chosen at random for all
-// images of a batch (Hendrycks et al. 2020): those of [RandAugment], or nothing.
-// The others are added up with weights drawn from the Dirichlet distribution
-// with parameters Alpha, and their sum is mixed with the image, whose share is
-// drawn from the beta distribution with parameters Alpha and Alpha. The result
-// is limited to ValueRange.
+// AugMix mixes each image with NumChains augmented copies (Hendrycks et al.
+// 2020). A copy goes through up to ChainDepth layers, chosen at random for all
+// images of a batch from those of RandAugment. The copies are summed with
+// weights from the Dirichlet distribution with parameters Alpha, and the sum
+// is mixed with the image; the image's share is drawn from the beta
+// distribution with parameters Alpha and Alpha. The result is limited to
+// ValueRange.
 //
 // Shapes: [batch rows columns channels] → the same, with 1 or 3 channels.
 type AugMix struct {

@@ -46,7 +46,7 @@ func (r *randomAffine) read(d *draws, x *tensor.Tensor, of func(d *draws, height
 	return r.back(r.sampler.affine(y, of(d, y.Dim(1), y.Dim(2))))
 }
 
-// RandomRotation turns images around their middle.
+// RandomRotation rotates images around their center.
 //
 // Shapes: [batch rows columns channels] → the same.
 type RandomRotation struct {

@@ -8,10 +8,10 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// RandomPerspective looks at images, each with a probability that is drawn from
-// Factor, from another side: its corners (x, y) move to (x+x·u, y+y·v), with u
-// and v from -Scale/2 to Scale/2 for each, so that the first one stays, and the
-// rest follows by a projective map. What is outside becomes FillValue.
+// RandomPerspective applies a random perspective transform to images, each
+// with a probability drawn from Factor. Corners (x, y) move to (x+x·u, y+y·v),
+// with u and v from -Scale/2 to Scale/2 for each, so the first corner does not
+// move. Pixels from outside the image are FillValue.
 //
 // Shapes: [batch rows columns channels] → the same.
 type RandomPerspective struct {
@@ -93,13 +93,13 @@ func perspective(end [4]*tensor.Tensor, height, width int) affineMap {
 	}
 }
 
-// RandomElasticTransform bends images, each with a probability that is drawn
-// from Factor, as if they were printed on rubber (Simard et al. 2003). A
-// number s for all images of a batch is drawn from Scale. Each pixel is read
-// from a place that lies 0.1·s·max(rows, columns) times two numbers away, down
-// and to the right: normal noise of deviation σ = 0.05·s·min(rows, columns) for
-// each pixel, blurred with the same deviation, up to 3·⌊σ⌋ pixels far. All
-// images are limited to ValueRange.
+// RandomElasticTransform distorts images elastically, each with a probability
+// drawn from Factor (Simard et al. 2003). A number s is drawn from Scale for
+// all images of a batch. Each pixel is read from a place displaced by
+// 0.1·s·max(rows, columns) times two numbers, down and to the right: normal
+// noise of deviation σ = 0.05·s·min(rows, columns) for each pixel, blurred
+// with the same deviation over up to 3·⌊σ⌋ pixels. All images are limited to
+// ValueRange.
 //
 // Shapes: [batch rows columns channels] → the same.
 type RandomElasticTransform struct {

@@ -69,10 +69,10 @@ func (r *RandomSharpness) transform(d *draws, x *tensor.Tensor) *tensor.Tensor {
 	return r.image.back(y.Cast(x.DType()))
 }
 
-// RandomGaussianBlur blurs images, each with a probability that is drawn from
-// Factor, by a window of normal weights, e^(-t²/2σ²), whose deviations along
-// columns and rows are drawn from Sigma, in pixels, for all images of a batch.
-// Pixels around an image are 0. All images are limited to ValueRange.
+// RandomGaussianBlur blurs images, each with a probability drawn from Factor,
+// with a window of normal weights e^(-t²/2σ²). Its deviations along columns
+// and rows, in pixels, are drawn from Sigma for all images of a batch. Images
+// are padded with 0 and limited to ValueRange.
 //
 // Shapes: [batch rows columns channels] → the same.
 type RandomGaussianBlur struct {

@@ -8,8 +8,8 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// RandomInvert replaces images, each with a probability that is drawn from
-// Factor, by what is missing to the upper end of ValueRange.
+// RandomInvert inverts images, each with a probability drawn from Factor: x
+// becomes ValueRange[1] - x.
 //
 // Shapes: [batch rows columns channels] → the same.
 type RandomInvert struct {
@@ -49,8 +49,8 @@ func (r *RandomInvert) Call(p layers.Pass, x *tensor.Tensor) *tensor.Tensor {
 	})
 }
 
-// RandomGrayscale takes the color of images, each with probability Factor: all
-// three channels become their luminance.
+// RandomGrayscale removes the color of images, each with probability Factor:
+// all three channels become the luminance.
 //
 // Shapes: [batch rows columns 3] → the same.
 type RandomGrayscale struct {
@@ -88,9 +88,9 @@ func (r *RandomGrayscale) Call(p layers.Pass, x *tensor.Tensor) *tensor.Tensor {
 	})
 }
 
-// RandomColorDegeneration moves images towards their luminance by a share that
-// is drawn from Factor, y = x + f·(luminance - x), and limits the result to
-// ValueRange: 1 takes all color, negative ones add some.
+// RandomColorDegeneration mixes images with their luminance: y = x +
+// f·(luminance - x), where f is drawn from Factor, limited to ValueRange. 1
+// removes all color; negative factors increase it.
 //
 // Shapes: [batch rows columns channels] → the same, with 1 or 3 channels.
 type RandomColorDegeneration struct {
@@ -140,10 +140,10 @@ func (r *RandomColorDegeneration) transform(d *draws, x *tensor.Tensor) *tensor.
 }
 
 // RandomSaturation multiplies the saturation of images by f/(1-f), where f is
-// drawn from Factor: ½ changes nothing, 0 and less take all color, and numbers
-// near 1 leave only colors without white. Products are limited to ValueRange,
-// as in Keras; so those above 1 stay in the range from 0 to 255, and take
-// channels below 0.
+// drawn from Factor: ½ changes nothing, 0 and less remove all color, and
+// numbers close to 1 leave only fully saturated colors. As in Keras the
+// product is limited to ValueRange, so with the range 0 to 255 saturations
+// above 1 are possible and make channels negative.
 //
 // Shapes: [batch rows columns 3] → the same.
 type RandomSaturation struct {
@@ -193,8 +193,8 @@ func (r *RandomSaturation) transform(d *draws, x *tensor.Tensor) *tensor.Tensor 
 	return c.rgb(axis).Cast(x.DType())
 }
 
-// RandomHue turns the hue of images by f/2 of the circle, in either direction,
-// where f is drawn from Factor: 1 makes the complementary color.
+// RandomHue rotates the hue of images by f/2 of the circle, in either
+// direction, where f is drawn from Factor: 1 gives the complementary color.
 //
 // Shapes: [batch rows columns 3] → the same.
 type RandomHue struct {

@@ -17,11 +17,12 @@ import (
 // of a Function, and are functions of the layer's seed. Integers become floats
 // of the compute type.
 
-// Factor is how far a random number goes from its middle: 1 number f for -f to
-// f, or 2 for the ends.
+// Factor is the range of a random number: one number f for -f … f, or two
+// numbers for the ends.
 type Factor []float64
 
-// MarshalJSON implements json.Marshaler: 1 number is no list in Keras.
+// MarshalJSON implements json.Marshaler. One number is written without a list,
+// as in Keras.
 func (f Factor) MarshalJSON() ([]byte, error) { return oneOrList(f) }
 
 // oneOrList writes a list of one number as that number, and none as null.
@@ -198,12 +199,12 @@ func (r *RandomFlip) Call(p layers.Pass, x *tensor.Tensor) *tensor.Tensor {
 	})
 }
 
-// RandomCrop crops images to a random window while training, the same window for
-// a whole batch. Images that are not larger in both directions are cropped to a
-// fixed window of at most Height by Width, then resized. Inference leaves images
-// as they are, as Keras 3.15 does whatever its documentation says: layers after
-// this one must take images of both sizes, or be preceded by CenterCrop or
-// Resizing.
+// RandomCrop crops images to a random window in training, the same window for
+// a whole batch. If an image is not larger than the window in both directions,
+// a fixed window of at most Height by Width is cropped and then resized. At
+// inference images do not change, as in Keras 3.15, in spite of Keras's
+// documentation. So layers after this one must accept both sizes, or
+// CenterCrop or Resizing must follow.
 //
 // Shapes: [batch rows columns channels] → [batch Height Width channels] in
 // training and in a model that is being built; unchanged at inference.

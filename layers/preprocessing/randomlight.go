@@ -7,9 +7,9 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// RandomContrast multiplies what distinguishes pixels from the mean of their
-// channel and image by a number from 1-Factor[0] to 1+Factor[1], and limits the
-// result to ValueRange.
+// RandomContrast multiplies the differences of pixels from the mean of their
+// channel and image by a number from 1-Factor[0] to 1+Factor[1], and limits
+// the result to ValueRange.
 //
 // Shapes: [batch rows columns channels] → the same.
 type RandomContrast struct {
@@ -59,8 +59,8 @@ func (r *RandomContrast) transform(d *draws, x *tensor.Tensor) *tensor.Tensor {
 	return wide.Sub(mean).Mul(factor).Add(mean).Clip(between[0], between[1]).Cast(x.DType())
 }
 
-// RandomBrightness adds a number from Factor, times the width of ValueRange, to
-// all of an image, and limits the result to ValueRange.
+// RandomBrightness adds a number from Factor, times the width of ValueRange,
+// to all pixels of an image, and limits the result to ValueRange.
 //
 // Shapes: [batch rows columns channels] → the same.
 type RandomBrightness struct {

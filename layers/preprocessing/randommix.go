@@ -71,9 +71,10 @@ func blended(x, y, share *tensor.Tensor) *tensor.Tensor {
 	return share.Mul(x).Add(share.Neg().AddScalar(1).Mul(y))
 }
 
-// MixUp adds up pairs of images of a batch, and their labels (Zhang et al.
-// 2018): y = w·x + (1-w)·x′, where x′ are the images in a random order and w
-// is drawn for each from the beta distribution with parameters Alpha and Alpha.
+// MixUp returns weighted sums of pairs of images of a batch, and of their
+// labels (Zhang et al. 2018): y = w·x + (1-w)·x′, where x′ are the images in
+// random order and w is drawn for each from the beta distribution with
+// parameters Alpha and Alpha.
 //
 // Shapes: [batch rows columns channels], or a tuple of these and labels [batch
 // …], floats such as one-hot vectors, which keep their type → the same.
@@ -121,11 +122,11 @@ func (m *MixUp) mix(x, share, order *tensor.Tensor) *tensor.Tensor {
 }
 
 // CutMix replaces a rectangle of each image by that of another image of the
-// batch, and mixes their labels by the areas (Yun et al. 2019). The other
-// images are the same ones in a random order. A number a for all images is
-// drawn from Factor, then for each w from the beta distribution with parameters
-// a and a: the rectangle has √(1-w) of the rows and of the columns, somewhere
-// inside.
+// batch, and mixes their labels in proportion to the areas (Yun et al. 2019).
+// The other images are those of the batch in random order. A number a is drawn
+// from Factor for all images, then w for each image from the beta distribution
+// with parameters a and a: the rectangle has √(1-w) of the rows and of the
+// columns, at a random place.
 //
 // Shapes: [batch rows columns channels], or a tuple of these and labels [batch
 // …], floats such as one-hot vectors, which keep their type → the same.
@@ -206,16 +207,17 @@ func (r *randomImage) inside(x *tensor.Tensor, rows, columns interval) *tensor.T
 	return rows.has(row).And(columns.has(tensor.Iota(d, 1, 1, x.Dim(first+1)))).ExpandDims(r.channels())
 }
 
-// Fill is a number for all channels, or one for each; none for what the layer
-// does instead.
+// Fill is a fill value: one number for all channels, or one for each; nil for
+// the layer's default.
 type Fill []float64
 
-// MarshalJSON implements json.Marshaler: 1 number is no list in Keras.
+// MarshalJSON implements json.Marshaler. One number is written without a list,
+// as in Keras.
 func (f Fill) MarshalJSON() ([]byte, error) { return oneOrList(f) }
 
 // RandomErasing fills a rectangle of each image with noise, with a probability
-// that is drawn from Factor (Zhong et al. 2020). Its rows and columns are √s of
-// those of the image, somewhere inside, with an s for each drawn from Scale.
+// drawn from Factor (Zhong et al. 2020). The rectangle has √s of the rows and
+// of the columns, at a random place, with s drawn from Scale for each image.
 //
 // Shapes: [batch rows columns channels] → the same.
 type RandomErasing struct {

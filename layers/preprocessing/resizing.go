@@ -128,8 +128,9 @@ func (r *Resizing) Call(_ layers.Pass, x *tensor.Tensor) *tensor.Tensor {
 	return r.size.resize(x, c.Interpolation, c.Antialias)
 }
 
-// CenterCrop leaves the middle of images. Of smaller ones it resizes the
-// largest window of the right shape. Integers become floats of the compute type.
+// CenterCrop crops images to their center. For an image that is too small it
+// resizes the largest window with the right aspect ratio. Integers become
+// floats of the compute type.
 //
 // Shapes: [batch rows columns channels] → [batch Height Width channels].
 type CenterCrop struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// NGrams are the numbers of tokens that are joined to one. JSON is Keras's: n
-// for {1, 2, …, n}, a list for others.
+// NGrams are the numbers of neighbouring tokens that are joined. In JSON it
+// has Keras's form: n for {1, 2, …, n}, else a list.
 type NGrams []int
 
 // MarshalJSON implements json.Marshaler.
