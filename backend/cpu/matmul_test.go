@@ -65,6 +65,8 @@ func TestMatMulBlocks(t *testing.T) {
 		{"conflicts", 130, 257, 1024}, {"tall", 1000, 17, 64}, {"wide", 17, 1100, 64}, {"narrow", 300, 10, 300}, {"even", 128, 128, 256},
 		{"conflictSteps", 130, 161, 2048}, {"evenColumns", 90, 256, 40}, {"gapsDown", 300, 256, 1000},
 		{"slices", 70, 45, 2100}, {"turned", 300, 37, 2100}, {"nothing", 9, 7, 0},
+		{"rank1", 61, 171, 1}, {"shortColumn", 900, 1, 5}, {"columnOfOne", 300, 1, 1}, {"oddRows", 300, 3, 11}, {"longNarrow", 260, 5, 1345},
+		{"narrowRow", 1, 9, 700},
 		{"blocks", 300, 650, 1200}, {"manyRows", 1030, 40, 70},
 	}
 	// The collector finds pointers that point nowhere, and interrupts kernels.

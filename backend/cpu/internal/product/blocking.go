@@ -18,6 +18,7 @@ type Problem struct {
 	Cached           bool         // packed B can stay from run to run
 	Transposed       bool         // the product is the transpose of the result
 	Epilogue         EpilogueKind // who applies what follows
+	Rounds           bool         // there are routines that round micro-tiles to To
 }
 
 // Operand is how an operand lies in memory.
@@ -51,6 +52,7 @@ type Blocking struct {
 	Depth  int   // of a step of the inner dimension, in elements
 	Slices Slices
 	Direct bool // micro-kernels write the result themselves
+	Round  bool // each micro-tile is rounded when it is done, else whole tiles
 }
 
 // Pack is how the operands get to the micro-kernels.
@@ -127,6 +129,8 @@ const (
 	Conflicts    = 4096     // rows a multiple of this apart share lines of the L1
 	convertMACs  = 1 << 23  // multiplications that pay for converting an operand again
 	ChunkMACs    = 1 << 18  // multiplications worth handing to another core
+	writeMACs    = 16       // multiplications that take as long as to write an element
+	sumsBytes    = 1 << 17  // of sums that are rounded while they are near the L1
 	RowConflict  = 1024     // rows that a multiple of this apart share some lines
 	firstPanels  = 4        // of columns along which kernels go first
 	packedPanels = 8        // of columns that pay for packing rows that share lines
@@ -156,6 +160,11 @@ func (p Problem) Block() Blocking {
 	}
 	if d.Slices.N == 1 {
 		d.columns()
+		d.Round = p.Rounds && p.Epilogue == NoEpilogue && p.K > 0 && d.Depth >= p.K
+		if !d.Direct && !d.Round && d.shallow() {
+			// To write sums and to read them again is most of the work.
+			d.Tiles.Rows = min(d.Tiles.Rows, tiling.RoundUp(max(1, sumsBytes/(4*d.Tiles.Cols)), d.Micro.MR))
+		}
 	}
 	d.order()
 	return d.Blocking
@@ -247,6 +256,9 @@ func (d *decision) rows() {
 // not pay.
 func (p *Problem) slices() int {
 	n := min(tiling.MinChunks, p.K/leastSlice)
+	if !p.A.Trans && p.M >= 2*tiling.MinChunks*p.Micro.MR && p.N <= p.Micro.NR {
+		return 0 // rows are enough for all workers, who read them from end to end
+	}
 	if n < tiling.MinChunks/2 || p.Batches != 1 || 4*p.M*p.N > sliceBytes || p.M*p.N*p.K < tiling.MinChunks*ChunkMACs {
 		return 0
 	}
@@ -328,7 +340,7 @@ func (d *decision) columns() {
 		least <<= 2 // each chunk packs
 	}
 	count := func() int { return d.Batches * tiling.CeilDiv(d.M, tile.Rows) * tiling.CeilDiv(d.N, tile.Cols) }
-	for count() < want && tile.Rows*tile.Cols*max(d.K, 1) >= 2*least {
+	for count() < want && tile.Rows*tile.Cols*max(d.K, writeMACs) >= 2*least {
 		// Halve what costs the least: rows are shared by all tiles of a row, columns
 		// packed by each tile of a column. B in place that is the larger operand is read
 		// by one worker or the other.
@@ -391,6 +403,9 @@ func (b Blocking) String() string {
 	}
 	if b.Direct {
 		s.WriteString("; direct")
+	}
+	if b.Round {
+		s.WriteString("; micro-tiles are rounded")
 	}
 	return s.String()
 }

@@ -104,6 +104,12 @@ var algorithms = []exec.Algorithm[*choice]{
 			}
 			return ""
 		},
+		Pays: func(c *choice) string {
+			if c.m == 1 && c.n > 1 && c.n <= c.set.F32.NR/2 && !c.dims.b.trans && c.k > 4*c.n {
+				return "many rows of few columns"
+			}
+			return ""
+		},
 		Build: func(c *choice) exec.Kernel { return newVectorProduct(c.b, c.v, c.set, &c.dims) },
 	},
 	{
@@ -227,7 +233,7 @@ func (k *product) epilogueStore() tileStore {
 func (k *product) problem() Problem {
 	p := Problem{
 		M: k.m, N: k.N, K: k.k, Batches: k.batches, A: k.a.operand(), B: k.b.operand(),
-		To: k.To, Micro: k.tiles, Cached: k.uncached != nil, Transposed: k.transposed != nil,
+		To: k.To, Micro: k.tiles, Rounds: k.tiles.NR <= 32 && k.To.Is16() && k.Set.NarrowLanes[gemm.ElementOf[k.To]] != nil, Cached: k.uncached != nil, Transposed: k.transposed != nil,
 	}
 	switch {
 	case k.tileEpilogue != nil:
@@ -267,7 +273,11 @@ func (k *product) layout() {
 		need += tiling.RoundUp(n, 64)
 		return at
 	}
-	if k.Slices.N == 1 && (!k.Direct || k.Depth < k.k) {
+	switch {
+	case k.Round:
+		k.ldSums = 4 * t.NR
+		take(t.MR * k.ldSums)
+	case k.Slices.N == 1 && (!k.Direct || k.Depth < k.k):
 		k.ldSums = 4*tiling.RoundUp(k.TileN, t.NR) + 2*RowPad
 		if k.N%t.NR == 0 && k.TileN >= k.N && 4*k.N%setConflict != 0 {
 			k.ldSums = 4 * k.N // rows follow each other, as in the result
@@ -297,7 +307,7 @@ func (k *product) layout() {
 		k.atB = take(4 * cells * t.NR) // the last panel
 	}
 	k.scratch = need
-	if !k.Direct && k.store == nil {
+	if !k.Direct && !k.Round && k.store == nil {
 		k.store = k.result().Convert
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 )
 
@@ -26,7 +27,7 @@ func (k *product) Run(r *exec.Run) {
 			r.Parallel(&p.packing, p.packings(), p.cols*k.k)
 		}
 		// A multiplication takes a small part of an element operation's time.
-		r.Parallel(p, k.batches*k.Tiles.Down*p.across*k.Slices.N, k.batches*k.m*p.cols*max(k.k, 1)/16)
+		r.Parallel(p, k.batches*k.Tiles.Down*p.across*k.Slices.N, k.batches*k.m*tiling.RoundUp(p.cols, k.tiles.NR)*max(k.k, writeMACs)/16)
 	}
 	if k.Slices.N > 1 {
 		r.Parallel(&k.sums, k.sums.chunks(), k.Slices.N*k.m*k.N)
@@ -148,11 +149,26 @@ func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, dept
 		switch {
 		case a.element.Converts():
 			k.Set.Widen[a.element](to, from, depth)
+		case cells <= shortRow:
+			copyPairs(to, from, depth)
 		default:
 			n := depth * a.size
 			copy(unsafe.Slice((*byte)(to), n), unsafe.Slice((*byte)(from), n))
 			clear(unsafe.Slice((*byte)(unsafe.Add(to, n)), 4*cells-n))
 		}
+	}
+}
+
+// shortRow is the pairs of rows that a loop copies sooner than copy and clear do.
+const shortRow = 32
+
+// copyPairs copies n elements of 16 bits, and a zero if n is odd.
+func copyPairs(to, from unsafe.Pointer, n int) {
+	for i := range n / 2 {
+		*(*uint32)(unsafe.Add(to, 4*i)) = *(*uint32)(unsafe.Add(from, 4*i))
+	}
+	if n%2 == 1 {
+		*(*uint32)(unsafe.Add(to, 2*(n-1))) = uint32(*(*uint16)(unsafe.Add(from, 2*(n-1))))
 	}
 }
 
@@ -198,6 +214,8 @@ type chunk struct {
 	ldd             int
 	packed          unsafe.Pointer // the worker's own packed B
 	packs           bool           // and it is to be packed
+	b               unsafe.Pointer // whole panels of B
+	ldb, nextPanel  int            // bytes from a row to the next, and from a panel
 }
 
 // Chunk computes a tile of the result, step by step of the inner dimension.
@@ -288,32 +306,50 @@ func (c *chunk) operandA() {
 	}
 }
 
+// operandB finds where micro-kernels read whole panels of B.
+func (c *chunk) operandB() {
+	k, nr := c.stripe, c.tiles.NR
+	c.ldb, c.nextPanel = 4*nr, 4*nr*c.cells
+	switch k.Pack.B {
+	case BShared, BCached:
+		cells := k.cells(k.k)
+		c.b = unsafe.Pointer(&k.sharedB(c.r)[4*((c.tile.Col-k.col)*cells+nr*k.cells(c.p))])
+		c.nextPanel = 4 * nr * cells
+	case BInPlace:
+		c.b, c.ldb, c.nextPanel = c.sourceB(0), k.b.stride*k.b.size, nr*k.b.size
+	case BPanel:
+		c.b, c.nextPanel = c.packed, 0
+	default:
+		c.b = c.packed
+	}
+}
+
+// sourceB is where column j of the tile lies in B.
+func (c *chunk) sourceB(j int) unsafe.Pointer {
+	b := &c.stripe.b
+	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(c.dataB)), (b.starts[c.batch]+c.p*b.stride+c.tile.Col+j)*b.size)
+}
+
 // panelB returns the panel of B for the columns of the tile from column j on, and the
 // distance of its rows: where B lies, shared, or packed, the worker's own. That is
 // written when first is set, for the first rows of a tile, if the worker packs: here,
 // or by a micro-kernel, which reads the panel where it lies and copies it to copied.
-func (c *chunk) panelB(j int, first bool) (b unsafe.Pointer, ldb int, copied unsafe.Pointer) {
-	k, nr, col := c.stripe, c.tiles.NR, c.tile.Col+j
-	cols := min(nr, c.tile.Cols-j)
-	if k.Pack.B >= BShared {
-		return unsafe.Pointer(&k.sharedB(c.r)[4*((col-k.col)*k.cells(k.k)+nr*k.cells(c.p))]), 4 * nr, nil
+func (c *chunk) panelB(panel, cols int, first bool) (b unsafe.Pointer, ldb int, copied unsafe.Pointer) {
+	k, nr := c.stripe, c.tiles.NR
+	b, ldb = unsafe.Add(c.b, panel*c.nextPanel), c.ldb
+	inPlace := k.Pack.B == BInPlace
+	if inPlace && cols < nr { // rows of B must be whole
+		b, ldb = c.packed, 4*nr
 	}
-	packed := c.packed
-	if k.Pack.B != BInPlace && k.Pack.B != BPanel {
-		packed = unsafe.Add(packed, 4*j*c.cells)
+	if !first || !c.packs && (!inPlace || cols == nr) {
+		return b, ldb, nil
 	}
-	inPlace := k.Pack.B == BInPlace && cols == nr // rows of B must be whole
-	if copies := first && c.packs && k.Pack.CopyB && cols == nr; inPlace || copies {
-		b = unsafe.Add(unsafe.Pointer(unsafe.SliceData(c.dataB)), (k.b.starts[c.batch]+c.p*k.b.stride+col)*k.b.size)
-		if inPlace {
-			return b, k.b.stride * k.b.size, nil
-		}
-		return b, k.b.stride * k.b.size, packed
+	if j := panel * nr; k.Pack.CopyB && cols == nr {
+		return c.sourceB(j), k.b.stride * k.b.size, b
+	} else {
+		k.packB(b, 0, c.dataB, c.batch, c.tile.Col+j, cols, c.p, c.depth)
 	}
-	if first && (c.packs || k.Pack.B == BInPlace) {
-		k.packB(packed, 0, c.dataB, c.batch, col, cols, c.p, c.depth)
-	}
-	return packed, 4 * nr, nil
+	return b, ldb, nil
 }
 
 // fetchRows returns what a micro-kernel prefetches where rows go first, nil if
@@ -343,6 +379,22 @@ func (c *chunk) fetchAhead(n int) unsafe.Pointer {
 	return nil
 }
 
+// rowsCut goes through the rows of a tile, micro-tile by micro-tile: see [tiling.Cut].
+type rowsCut struct{ size, extra, parts, at, end, carry int }
+
+func newRowsCut(rows, parts int) rowsCut {
+	return rowsCut{size: rows / parts, extra: rows % parts, parts: parts}.next()
+}
+
+// next is the next part.
+func (c rowsCut) next() rowsCut {
+	c.at, c.end, c.carry = c.end, c.end+c.size, c.carry+c.extra
+	if c.carry >= c.parts {
+		c.end, c.carry = c.end+1, c.carry-c.parts
+	}
+	return c
+}
+
 // multiply computes all micro-tiles of the tile for a step.
 func (c *chunk) multiply() {
 	k, tile, t, nr := c.stripe, &c.tile, c.tiles, c.tiles.NR
@@ -357,17 +409,30 @@ func (c *chunk) multiply() {
 	rowsFirst, ahead := k.Order == RowsFirst, c.ahead[0] != nil || c.ahead[1] != nil
 	lists := !rowsFirst && fetching != nil
 	cells, lda, stride := c.cells, c.lda, exec.PrefetchPiece
+	fetches := rowsFirst && cells >= 4 // others do not come to the first piece
 	panels := tiling.CeilDiv(tile.Cols, nr)
+	c.operandB()
+	round := k.Set.NarrowLanes[gemm.ElementOf[k.To]]
+	firstRows := newRowsCut(tile.Rows, c.heights)
+	rows, panel, i := firstRows, 0, 0
 	for n := range panels * c.heights {
-		panel, i := n/c.heights, n%c.heights
-		if rowsFirst {
-			panel, i = n%panels, n/panels
+		if n > 0 {
+			// The next micro-tile, without a division for each.
+			if rowsFirst {
+				if panel++; panel == panels {
+					panel, i, rows = 0, i+1, rows.next()
+				}
+			} else if i++; i == c.heights {
+				panel, i, rows = panel+1, 0, firstRows
+			} else {
+				rows = rows.next()
+			}
 		}
 		j := panel * nr
 		cols := min(nr, tile.Cols-j)
-		at, end := tiling.Cut(i, c.heights, tile.Rows)
+		at, end := rows.at, rows.end
 		h := end - at
-		b, ldb, copied := c.panelB(j, i == 0)
+		b, ldb, copied := c.panelB(panel, cols, i == 0)
 		if copied != nil && copying[h] == nil {
 			k.packB(copied, 0, c.dataB, c.batch, tile.Col+j, cols, c.p, c.depth)
 			b, ldb, copied = copied, 4*nr, nil
@@ -387,7 +452,7 @@ func (c *chunk) multiply() {
 		switch {
 		case ahead:
 			next, stride = c.fetchAhead(n), exec.PrefetchPiece
-		case rowsFirst:
+		case fetches:
 			next = c.fetchRows(panel, at, end)
 		}
 		if c.inner && k.Pack.A == APanels {
@@ -403,6 +468,9 @@ func (c *chunk) multiply() {
 		}
 		mask := uint(1)<<cols - 1
 		a, d := unsafe.Add(c.a, at*c.rowA), unsafe.Add(c.d, at*c.ldd+4*j)
+		if k.Round {
+			d = c.d
+		}
 		switch narrow := cols <= t.NarrowNR; {
 		case copied != nil:
 			copying[h](cells, a, lda, b, ldb, s, lds, d, c.ldd, mask, copied)
@@ -412,6 +480,10 @@ func (c *chunk) multiply() {
 			narrowKernels[h](cells, a, lda, b, ldb, s, lds, d, c.ldd, mask)
 		default:
 			kernels[h](cells, a, lda, b, ldb, s, lds, d, c.ldd, mask)
+		}
+		if k.Round {
+			to := unsafe.Pointer(&c.r.Values[k.Out][2*((tile.Row+at)*k.N+tile.Col+j)])
+			round(to, 2*k.N, d, c.ldd, h, mask, mask)
 		}
 		if finish != nil {
 			finish.tile(c.r, tile.Row+at, tile.Col+j, h, 4*k.N, d, mask)

@@ -24,8 +24,10 @@ import (
 type vectorProduct struct {
 	*product
 	vector, matrix operandOf
-	width          int // results of a chunk
-	atX            int // where the scratch memory has the vector as float32
+	width          int  // results of a chunk
+	turns          bool // short stored rows are turned into long ones, and those added up
+	atX            int  // where the scratch memory has the vector as float32
+	atTurned       int  // and turned rows
 }
 
 const (
@@ -33,6 +35,8 @@ const (
 	mostVector  = 1 << 16 // elements of a row: routines are not to take long
 	sumCols     = 512     // of a chunk that adds up the sums of slices
 	sumWidth    = 4096    // sums that stay in the first cache
+	shortRows   = 20      // stored rows shorter than this take longer to add up in themselves
+	turnLanes   = 64      // rows that are turned at a time
 )
 
 // newVectorProduct makes the kernel of such a product.
@@ -42,8 +46,11 @@ func newVectorProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec
 		vector, matrix, n = d.b, d.a, d.m
 		matrix.trans = !matrix.trans
 	}
-	if n == 1 && !matrix.trans {
+	switch {
+	case n == 1 && !matrix.trans:
 		matrix.trans, matrix.stride = true, d.k // a column is a row, too
+	case d.k == 1 && matrix.trans && matrix.stride == 1:
+		matrix.trans, matrix.stride = false, n
 	}
 	element := gemm.ElementOf[matrix.dtype]
 	k := &vectorProduct{
@@ -51,11 +58,16 @@ func newVectorProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec
 		vector:  operandOf{matrix: vector, element: element, size: element.Size()},
 		matrix:  operandOf{matrix: matrix, element: element, size: element.Size()},
 	}
+	k.turns = k.matrix.trans && k.k < shortRows
 	k.cutVector()
 	k.atX = tiling.RoundUp(4*max(k.width, k.TileN), ir.Align)
 	k.scratch = k.atX
 	if element != gemm.F32 {
-		k.scratch += 4 * k.k
+		k.scratch += 4 * tiling.RoundUp(k.k, 16)
+	}
+	if k.turns {
+		k.atTurned = k.scratch
+		k.scratch += 4 * turnLanes * k.k
 	}
 	b.ReserveScratch(k.scratch)
 	k.store = k.Convert
@@ -90,7 +102,11 @@ func (k *vectorProduct) cutVector() {
 }
 
 func (k *vectorProduct) Run(r *exec.Run) {
-	r.Parallel(k, tiling.CeilDiv(k.N, k.width)*k.Slices.N, k.N*k.k/8)
+	work := k.N * k.k / 8
+	if k.matrix.trans {
+		work = k.N * (k.k/4 + 8) // to begin with a row, and to add up its sums
+	}
+	r.Parallel(k, tiling.CeilDiv(k.N, k.width)*k.Slices.N, work)
 	if k.Slices.N > 1 {
 		r.Parallel(&k.sums, k.sums.chunks(), k.Slices.N*k.N)
 	}
@@ -113,12 +129,27 @@ func (k *vectorProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		x = wide
 	}
 	s, lds := unsafe.Pointer(&r.Values[m.pos][m.starts[0]*size]), m.stride*size
-	if m.trans {
+	switch {
+	case k.turns:
+		clear(t.at(0))
+		turn, adds := k.Set.Transpose[m.element], k.Set.Adds[gemm.F32]
+		turned := unsafe.Pointer(&w.Scratch[k.atTurned])
+		for j := 0; j < t.Cols; j += turnLanes {
+			n := min(turnLanes, t.Cols-j)
+			for i := 0; i < n; i += 16 {
+				l := min(16, n-i)
+				turn(unsafe.Add(turned, 4*i), 4*turnLanes, unsafe.Add(s, (t.Col+j+i)*lds), lds, k.k, 1<<l-1, 1<<l-1)
+			}
+			for p := 0; p < k.k; p += 4 {
+				adds(unsafe.Add(t.Data, 4*j), unsafe.Add(x, 4*p), unsafe.Add(turned, 4*turnLanes*p), 4*turnLanes, min(4, k.k-p), n)
+			}
+		}
+	case m.trans:
 		dots := k.Set.Dots[m.element]
 		for j := 0; j < t.Cols; j += 4 {
 			dots(unsafe.Add(t.Data, 4*j), x, unsafe.Add(s, (t.Col+j)*lds), lds, min(4, t.Cols-j), k.k)
 		}
-	} else {
+	default:
 		clear(t.at(0))
 		adds := k.Set.Adds[m.element]
 		for p := first; p < end; p += 4 {
