@@ -16,11 +16,16 @@
 // else runs on the machine slows all of them alike; where float32 is among them
 // its time is divided by that of each.
 //
+// With -random N -seed S it draws N shapes each of products, convolutions and
+// attention that nobody chose, and prints the distribution of the first peer's time
+// divided by Mezzo's and the worst rows; -least 10ms -reps 5 is enough for that.
+//
 // With -memory it prints what the steps need and that they do not grow.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -47,6 +52,10 @@ var (
 	peerOnly = flag.String("peer", "torch,keras", "peers, comma-separated")
 	reps     = flag.Int("reps", 9, "accepted repetitions, of which the median is printed")
 	least    = flag.Duration("least", 100*time.Millisecond, "shortest repetition")
+	shapes   = flag.Int("random", 0, "draw so many shapes of each of -kinds, and print how the first peer's times compare with Mezzo's")
+	shapeSet = flag.String("kinds", "mm,conv,attention", "kinds of operations for -random, comma-separated")
+	seed     = flag.Uint64("seed", 1, "of -random")
+	worst    = flag.Int("worst", 20, "how many of the worst rows -random prints")
 	memory   = flag.Bool("memory", false, "print what training steps need in memory, instead of times")
 )
 
@@ -144,6 +153,12 @@ func run(ctx context.Context, w io.Writer) error {
 		if err := table.start(ctx); err != nil {
 			return err
 		}
+	}
+	if *shapes > 0 {
+		if *peerEnv == "" {
+			return errors.New("-random compares with a peer; name its interpreter with -peers")
+		}
+		return table.random(ctx, *shapes, *seed, strings.Split(*shapeSet, ","), *worst)
 	}
 	table.header()
 	for _, r := range append(ops, steps...) {

@@ -125,14 +125,17 @@ func (s setting) repeat(n int) (wall, used time.Duration, err error) {
 }
 
 // best finds a peer's fastest setting for a row, by the best of three
-// repetitions each.
-func (p *peer) best(s spec, policy string, least time.Duration) (*contender, error) {
+// repetitions each: of those named, or of all.
+func (p *peer) best(s spec, policy string, least time.Duration, names ...string) (*contender, error) {
 	r, err := p.ask(request{Spec: s, Policy: policy})
 	if err != nil {
 		return nil, err
 	}
 	best, fastest := &contender{label: "–"}, 0.0
 	for _, name := range r.Settings {
+		if len(names) > 0 && !slices.Contains(names, name) {
+			continue
+		}
 		c := &contender{runner: setting{p, name}, label: name}
 		seconds, err := c.fastest(least)
 		if errors.Is(err, errSetting) {
