@@ -24,6 +24,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -159,7 +160,7 @@ type worker struct {
 }
 
 // patience is how long a job may take.
-const patience = 5 * time.Minute
+const patience = 15 * time.Minute
 
 func start(c config) (*worker, error) {
 	if _, err := backend.ParseSkips(strings.Join(c.Skip, ",")); err != nil {
@@ -191,7 +192,8 @@ func (w *worker) do(j job) answer {
 	if w.dead {
 		return answer{Err: "the worker is dead"}
 	}
-	timer := time.AfterFunc(patience, func() { _ = w.cmd.Process.Kill() })
+	var late atomic.Bool
+	timer := time.AfterFunc(patience, func() { late.Store(true); _ = w.cmd.Process.Kill() })
 	defer timer.Stop()
 	var a answer
 	err := w.enc.Encode(j)
@@ -200,6 +202,9 @@ func (w *worker) do(j job) answer {
 	}
 	if err != nil {
 		w.stop()
+		if late.Load() {
+			err = fmt.Errorf("stopped after %v", patience)
+		}
 		a.Err = fmt.Sprintf("the worker died: %v\n%s", err, w.said.String())
 	}
 	return a
