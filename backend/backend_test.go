@@ -153,7 +153,7 @@ func TestParseAlgorithms(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	for _, word := range []string{"matmul", "matmul:", "product:portable", ":direct"} {
-		if _, err := backend.ParseAlgorithms(word); err == nil || !strings.Contains(err.Error(), "with a family of matmul, conv, wgrad, pool, rnn") {
+		if _, err := backend.ParseAlgorithms(word); err == nil || !strings.Contains(err.Error(), "with a family of matmul, conv, wgrad, attention, pool, rnn") {
 			t.Errorf("%q: got error %v, want one that lists the families", word, err)
 		}
 	}

@@ -86,7 +86,7 @@ func tracePasses(next func(string, *ir.Graph)) func(string, *ir.Graph) {
 }
 
 // AlgorithmFamilies lists what MEZZO_ALGORITHM can force an algorithm of.
-var AlgorithmFamilies = []string{"matmul", "conv", "wgrad", "pool", "rnn"}
+var AlgorithmFamilies = []string{"matmul", "conv", "wgrad", "attention", "pool", "rnn"}
 
 // ParseAlgorithms reads a value of MEZZO_ALGORITHM: a comma-separated list of
 // family:name.

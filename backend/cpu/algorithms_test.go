@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/attention"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/conv"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
@@ -89,11 +90,12 @@ func TestAlgorithms(t *testing.T) {
 		names   []string
 		classes []shapeClass
 	}{
-		"matmul": {product.Algorithms(), matMulClasses()},
-		"conv":   {conv.Algorithms(), convClasses(op.Conv, op.ConvInputGrad)},
-		"wgrad":  {conv.WgradAlgorithms(), convClasses(op.ConvKernelGrad)},
-		"pool":   {pooling.Algorithms(), poolClasses()},
-		"rnn":    {recurrent.Algorithms(), nil}, // TestScanColumns
+		"matmul":    {product.Algorithms(), matMulClasses()},
+		"conv":      {conv.Algorithms(), convClasses(op.Conv, op.ConvInputGrad)},
+		"wgrad":     {conv.WgradAlgorithms(), convClasses(op.ConvKernelGrad)},
+		"pool":      {pooling.Algorithms(), poolClasses()},
+		"rnn":       {recurrent.Algorithms(), nil}, // TestScanColumns
+		"attention": {attention.Algorithms(), nil}, // TestAttentionBlocks
 	}
 	page, err := os.ReadFile("../../docs/debugging.md")
 	if err != nil {

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/attention"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
@@ -117,9 +120,17 @@ func TestAttentionBlocks(t *testing.T) {
 				// Each weight may be rounded to the operands' type; results are
 				// sums of products with them. Four times, as terms may cancel.
 				rel, _ := d.Tolerance()
-				checkExpanded(t, what+" forward", op.AttentionForward, a, in, w.forward, n, 4*rel)
 				grad := gradOperands(s, d, in, w.forward)
-				checkExpanded(t, what+" gradient", op.AttentionGrad, a, grad, w.grad, w.grad.Shape.Size(), 4*rel)
+				algorithms := []string{"float32"}
+				if set := gemm.Current(); d == dtype.BFloat16 && set != nil && set.Blocks != nil {
+					algorithms = attention.Algorithms()
+				}
+				for _, name := range algorithms {
+					restore := exec.Force("attention", name)
+					checkExpanded(t, name+" "+what+" forward", op.AttentionForward, a, in, w.forward, n, 4*rel)
+					checkExpanded(t, name+" "+what+" gradient", op.AttentionGrad, a, grad, w.grad, w.grad.Shape.Size(), 4*rel)
+					restore()
+				}
 			}
 		}
 	})

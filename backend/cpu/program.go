@@ -200,7 +200,7 @@ func init() {
 		op.Moments:          reduce.NewMoments,
 		op.BatchNormReduce:  reduce.NewBatchNormReduce,
 		op.AttentionForward: attention.New,
-		op.AttentionGrad:    attention.NewGrad,
+		op.AttentionGrad:    attention.New,
 		op.Transpose:        move.NewCopy,
 		op.BroadcastTo:      move.NewCopy,
 		op.Slice:            move.NewCopy,

@@ -26,7 +26,6 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
-	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
@@ -52,13 +51,14 @@ type attention struct {
 	atNumbers, atKeep, atRandom int
 }
 
-func (k *attention) init(b *exec.Builder, v *ir.Value, operands int) {
+func (k *attention) init(p problem, operands int) {
+	b, v := p.b, p.v
 	types := make([]op.Type, len(v.Args))
 	for i, a := range v.Args {
 		types[i] = a.Type
 	}
 	k.AttentionSizes, _ = op.SizesOfAttention(operands, v.Attr, types)
-	k.attr, k.blocks = v.Attr, newBlocks(types[0].DType)
+	k.attr, k.blocks = v.Attr, newBlocks(p.set, types[0].DType, p.pairs)
 	k.q, k.k, k.v = b.At(v.Args[0]), b.At(v.Args[1]), b.At(v.Args[2])
 	if k.Mask >= 0 {
 		k.mask = b.At(v.Args[k.Mask])
@@ -156,9 +156,11 @@ type forward struct {
 	atQ, atO, atTop, atSum, atBefore, atFresh, atScale, atBlind, atK, atV, atS int
 }
 
-func New(b *exec.Builder, v *ir.Value) exec.Kernel {
+// newForward makes the kernel of AttentionForward.
+func newForward(p problem) exec.Kernel {
+	b, v := p.b, p.v
 	k := &forward{}
-	k.init(b, v, 3)
+	k.init(p, 3)
 	parts := b.Results(v)
 	k.result, k.statistics = newHeadResult(parts[0], k.ValueFeatures), parts[1]
 	k.blockRows = 4 * k.tiles.MR

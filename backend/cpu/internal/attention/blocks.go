@@ -25,13 +25,9 @@ type blocks struct {
 	pairs   bool
 }
 
-func newBlocks(d dtype.DType) blocks {
-	set := gemm.Current()
-	if set == nil {
-		set = gemm.Portable
-	}
+func newBlocks(set *gemm.Set, d dtype.DType, pairs bool) blocks {
 	x := blocks{set: set, tiles: set.F32, from: d, element: gemm.ElementOf[d]}
-	if d == dtype.BFloat16 && set.Blocks != nil {
+	if pairs {
 		x.tiles, x.element, x.pairs = set.Blocks, gemm.Pairs, true
 	}
 	return x

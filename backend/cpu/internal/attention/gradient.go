@@ -10,7 +10,6 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
-	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
@@ -53,9 +52,11 @@ const (
 	gradientBytes = 8 << 20 // of the sums of a head's queries
 )
 
-func NewGrad(b *exec.Builder, v *ir.Value) exec.Kernel {
+// newGradient makes the kernel of AttentionGrad.
+func newGradient(p problem) exec.Kernel {
+	b, v := p.b, p.v
 	k := &gradient{y: b.At(v.Args[3]), statistics: b.At(v.Args[4]), g: b.At(v.Args[5])}
-	k.init(b, v, 6)
+	k.init(p, 6)
 	parts := b.Results(v)
 	k.dq, k.dk, k.dv = newHeadResult(parts[0], k.Features), newHeadResult(parts[1], k.Features), newHeadResult(parts[2], k.ValueFeatures)
 	k.means = lanes.NewRows(op.Type{DType: k.from, Shape: op.Shape{k.ValueFeatures}}, k.ValueFeatures, k.from)
