@@ -56,7 +56,7 @@ func TestFloat8Keras(t *testing.T) {
 				l = &layers.Dense{Units: y.Shape[len(x.Shape)-1], DType: c.Policy}
 			}
 			x, g := c.Inputs["x"].Tensor(), c.Inputs["g"].Tensor()
-			if err := apply(l, layers.Pass{}, symbols(x)); err != nil {
+			if err := apply(l, layers.Pass{}, layertest.Symbols(x)); err != nil {
 				t.Fatal(err)
 			}
 			before := make([]float64, 1024)

@@ -12,6 +12,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/layertest"
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
@@ -81,7 +82,7 @@ func compare2(t *testing.T, c *tensortest.Case) {
 		args.Reverse = string(reverse) == "true"
 		delete(c.Config, "reverse")
 	}
-	l, training := fromCase(t, c)
+	l, training := layertest.FromCase(t, c)
 	l = layers.With(l, args)
 	b := layers.BaseOf(l)
 	p, err := policy.Parse(c.Policy)

@@ -2,7 +2,6 @@ package layers_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/layertest"
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
@@ -26,64 +26,13 @@ func TestKeras(t *testing.T) {
 	}
 }
 
-// fromCase makes the layer of a case through its JSON form.
-func fromCase(t *testing.T, c *tensortest.Case) (l layers.Layer, training bool) {
-	t.Helper()
-	config := map[string]any{"dtype": c.Policy}
-	for k, v := range c.Config {
-		switch k {
-		case "class_name", "note":
-		case "training":
-			training = string(v) == "true"
-		default:
-			config[k] = v
-		}
-	}
-	data, err := json.Marshal(map[string]any{"class_name": c.Class(), "config": config})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err = layers.UnmarshalConfig(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l, training
-}
-
-// inputs returns the inputs of a case, rounded to d.
-func inputs(c *tensortest.Case, d dtype.DType) *tensor.Tensor {
-	if x, ok := c.Inputs["x"]; ok {
-		return x.As(d).As(dtype.Float32).Tensor()
-	}
-	var parts []*tensor.Tensor
-	for i := 0; ; i++ {
-		x, ok := c.Inputs[fmt.Sprintf("x%d", i)]
-		if !ok {
-			return tensor.Tuple(parts...)
-		}
-		parts = append(parts, x.As(d).As(dtype.Float32).Tensor())
-	}
-}
-
-// symbols returns placeholders of the types of x.
-func symbols(x *tensor.Tensor) *tensor.Tensor {
-	var parts []*tensor.Tensor
-	for _, p := range x.Unpack() {
-		parts = append(parts, tensor.Placeholder(p.DType(), p.Shape()...))
-	}
-	if len(parts) == 1 {
-		return parts[0]
-	}
-	return tensor.Tuple(parts...)
-}
-
 type outputs struct {
 	Y, Loss *tensor.Tensor
 	Grads   []*tensor.Tensor // by inputs, then by trainable weights
 }
 
 func compare(t *testing.T, c *tensortest.Case) {
-	l, training := fromCase(t, c)
+	l, training := layertest.FromCase(t, c)
 	b := layers.BaseOf(l)
 	p, err := policy.Parse(c.Policy)
 	if err != nil {
@@ -91,9 +40,9 @@ func compare(t *testing.T, c *tensortest.Case) {
 	}
 	// Keras casts the input of BatchNormalization and then computes in
 	// float32; here it is not cast, so the same numbers are given.
-	x := inputs(c, dtype.Float32)
+	x := layertest.Inputs(c, dtype.Float32)
 	if c.Class() == "BatchNormalization" {
-		x = inputs(c, p.Compute)
+		x = layertest.Inputs(c, p.Compute)
 	}
 	run := tensor.Function(func(x *tensor.Tensor) outputs {
 		y := layers.Apply(l, layers.Pass{Training: training}, x)
@@ -108,7 +57,7 @@ func compare(t *testing.T, c *tensortest.Case) {
 		}
 		return outputs{y, loss, append(tensor.GradientsAt(loss, x.Unpack()...), tensor.Gradients(loss, vars)...)}
 	}, b)
-	if err := apply(l, layers.Pass{}, symbols(x)); err != nil {
+	if err := apply(l, layers.Pass{}, layertest.Symbols(x)); err != nil {
 		t.Fatal(err)
 	}
 	if len(b.Weights()) != len(c.Weights) {

@@ -13,21 +13,16 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/layertest"
-	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
 func f32(shape ...int) op.Type { return op.Type{DType: dtype.Float32, Shape: shape} }
 
-// layerCase is a layer with the types of its input.
-type layerCase struct {
-	name string
-	make func() layers.Layer
-	in   []op.Type
-}
+// layerCase is a layertest.Case that literals need no names of fields for.
+type layerCase layertest.Case
 
-// everyLayer has at least one case for each class.
-func everyLayer() []layerCase {
+// everyLayer has at least one case for each class of package layers.
+func everyLayer() (all []layertest.Case) {
 	seed := int64(7)
 	image, pair := []op.Type{f32(3, 4, 5, 2)}, []op.Type{f32(3, 4), f32(3, 4)}
 	three := []op.Type{f32(3, 2, 4), f32(3, 1, 4), f32(3, 4)}
@@ -75,26 +70,23 @@ func everyLayer() []layerCase {
 		{"elu", func() layers.Layer { return &layers.ELU{} }, image},
 		{"softmax", func() layers.Layer { return &layers.Softmax{Axis: []int{1}} }, image},
 		{"prelu", func() layers.Layer { return &layers.PReLU{AlphaInitializer: "random_uniform", SharedAxes: []int{1, 2}} }, image},
-		{"boxes, fewer", func() layers.Layer { return &preprocessing.MaxNumBoundingBoxes{MaxNumber: 3} }, []op.Type{f32(2, 5, 4), f32(2, 5)}},
-		{"boxes, more", func() layers.Layer { return &preprocessing.MaxNumBoundingBoxes{MaxNumber: 7, FillValue: new(-2)} }, []op.Type{f32(2, 5, 4), f32(2, 5)}},
-		{"rescaling", func() layers.Layer { return &preprocessing.Rescaling{Scale: 1. / 255, Offset: -0.5} }, image},
 	}
-	return slices.Concat(cases, moreLayers(), attentionLayers(), convLayers(), recurrentCases(), textLayers(), imageLayers())
+	for _, c := range slices.Concat(cases, moreLayers(), attentionLayers(), convLayers(), recurrentCases()) {
+		all = append(all, layertest.Case(c))
+	}
+	return all
 }
 
-// TestEveryLayer holds every class to what layertest demands.
+// TestEveryLayer runs layertest on every class.
 func TestEveryLayer(t *testing.T) {
-	missing := map[string]bool{}
-	for _, class := range layers.Classes() {
-		missing[class] = true
-	}
+	layertest.Classes(t, everyLayer())
 	for _, c := range everyLayer() {
-		delete(missing, layers.Class(c.make()))
-		t.Run(c.name, func(t *testing.T) { layertest.Run(t, c.make, c.in...) })
+		t.Run(c.Name, func(t *testing.T) { layertest.Run(t, c.Make, c.In...) })
 	}
-	if len(missing) > 0 {
-		t.Errorf("classes %v are registered and not here, want a case for each", missing)
-	}
+}
+
+func TestMistakes(t *testing.T) {
+	layertest.Mistakes(t, everyLayer(), accepted, layertest.MistakesOptions{})
 }
 
 func TestErrors(t *testing.T) {
@@ -143,7 +135,6 @@ func TestErrors(t *testing.T) {
 		{&layers.LayerNormalization{Axis: []int{3}}, nil, "layer layer_normalization: Build: Axis is [3], want axes of input [? 4]"},
 		{&layers.ReLU{MaxValue: new(-1.)}, nil, "layer re_lu: Build: MaxValue is -1, want a number from 0"},
 		{&layers.Softmax{Axis: []int{2}}, nil, "layer softmax: Build: Axis is [2], want axes of input [? 4]"},
-		{&preprocessing.Rescaling{}, nil, "layer rescaling: Build: Scale is 0, want another number"},
 		{&layers.PReLU{SharedAxes: []int{0}}, nil, "layer p_re_lu: Build: SharedAxes is [0], want axes from 1 of input [? 4]"},
 	} {
 		layertest.BadField(t, c.layer, c.want, c.in...)
@@ -270,7 +261,7 @@ func TestDropout(t *testing.T) {
 func TestDropoutNoiseShape(t *testing.T) {
 	l := &layers.Dropout{Rate: 0.5, NoiseShape: []int{-1, 1}}
 	build(t, l, -1, 3)
-	y, err := training(l, true).Call(context.Background(), tensor.Ones(dtype.Float32, 64, 3))
+	y, err := layertest.Function(l, true).Call(context.Background(), tensor.Ones(dtype.Float32, 64, 3))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/layertest"
 )
 
 // TestMaskRules checks the type of the mask that each kind of layer leaves on
@@ -146,14 +147,14 @@ func TestEmbeddingIndices(t *testing.T) {
 	for _, x := range []*tensor.Tensor{
 		tensor.New([]float32{4096, 2052}, 2, 1), tensor.New([]int32{4096, 2052}, 2, 1), tensor.New([]int64{4096, 2052}, 2, 1),
 	} {
-		y, err := training(l, false).Call(context.Background(), x)
+		y, err := layertest.Function(l, false).Call(context.Background(), x)
 		if err != nil {
 			t.Fatal(err)
 		}
 		tensortest.Close(t, "y", y, tensortest.Of(dtype.Float16, []float64{1, 2052. / 4096}, 2, 1, 1), 0)
 	}
 	for _, bad := range []int32{5000, -1} {
-		_, err := training(l, false).Call(context.Background(), tensor.New([]int32{bad}, 1, 1))
+		_, err := layertest.Function(l, false).Call(context.Background(), tensor.New([]int32{bad}, 1, 1))
 		if err == nil || !strings.Contains(err.Error(), "words") {
 			t.Errorf("index %d: got error %v, want one that names the layer", bad, err)
 		}
@@ -174,7 +175,7 @@ func TestNoise(t *testing.T) {
 		} {
 			build(t, c.layer, n)
 			ones := tensor.Ones(dtype.Float32, n)
-			y, err := training(c.layer, true).Call(context.Background(), ones)
+			y, err := layertest.Function(c.layer, true).Call(context.Background(), ones)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -207,7 +208,7 @@ func TestAlphaDropout(t *testing.T) {
 	l := &layers.AlphaDropout{Rate: rate}
 	build(t, l, n)
 	x := tensor.RandomUniform(tensor.New([]int64{1, 2}, 2), 0, n).AddScalar(-0.5).MulScalar(math.Sqrt(12))
-	y, err := training(l, true).Call(context.Background(), x)
+	y, err := layertest.Function(l, true).Call(context.Background(), x)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +250,7 @@ func TestSpatialDropout(t *testing.T) {
 		{&layers.SpatialDropout3D{Rate: 0.5}, []int{4, 2, 1, 2, 16}, 4},
 	} {
 		build(t, c.layer, c.shape...)
-		y, err := training(c.layer, true).Call(context.Background(), tensor.Ones(dtype.Float32, c.shape...))
+		y, err := layertest.Function(c.layer, true).Call(context.Background(), tensor.Ones(dtype.Float32, c.shape...))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,6 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/layertest"
-	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
 func i32(shape ...int) op.Type   { return op.Type{DType: dtype.Int32, Shape: shape} }
@@ -20,14 +19,6 @@ func moreLayers() []layerCase {
 	ids := one(i32(3, 4))
 	return []layerCase{
 		{"embedding", func() layers.Layer { return &layers.Embedding{InputDim: 3, OutputDim: 4} }, ids},
-		{"stft", func() layers.Layer { return &preprocessing.STFTSpectrogram{FrameLength: new(5)} }, []op.Type{f32(2, 14, 2)}},
-		{"stft, fields", func() layers.Layer {
-			return &preprocessing.STFTSpectrogram{Mode: "stft", FrameLength: new(4), FrameStep: new(3), FFTLength: new(6), Window: "blackman", Periodic: true,
-				Scaling: "spectrum", Padding: "same", ExpandDims: true, DataFormat: "channels_first"}
-		}, []op.Type{f32(2, 2, 14)}},
-		{"mel spectrogram", func() layers.Layer {
-			return &preprocessing.MelSpectrogram{FFTLength: new(16), SequenceStride: new(6), SequenceLength: new(12), SamplingRate: new(8000), NumMelBins: new(4), PowerToDB: new(false)}
-		}, []op.Type{f32(2, 40)}},
 		{"reversible embedding", func() layers.Layer { return &layers.ReversibleEmbedding{InputDim: 3, OutputDim: 4} }, ids},
 		{"embedding, fields", func() layers.Layer {
 			return &layers.Embedding{InputDim: 5, OutputDim: 2, EmbeddingsInitializer: "random_normal(stddev=0.5)",
@@ -84,20 +75,6 @@ func moreLayers() []layerCase {
 		{"dot", func() layers.Layer { return &layers.Dot{Axes: []int{-1}} }, []op.Type{f32(3, 4), f32(3, 4)}},
 		{"dot, cosine", func() layers.Layer { return &layers.Dot{Axes: []int{1, 2}, Normalize: true} }, []op.Type{f32(3, 4, 2), f32(3, 2, 4, 5)}},
 		{"softmax, axes", func() layers.Layer { return &layers.Softmax{Axis: []int{1, -1}} }, image},
-		{"normalization", func() layers.Layer { return &preprocessing.Normalization{} }, flat},
-		{"normalization, given", func() layers.Layer {
-			return &preprocessing.Normalization{Axis: []int{1}, Mean: []float64{1, 2, 3}, Variance: []float64{0.5, 1, 4}}
-		}, image},
-		{"normalization, inverted", func() layers.Layer {
-			return &preprocessing.Normalization{Axis: []int{}, Mean: []float64{1}, Variance: []float64{4}, Invert: true}
-		}, image},
-		{"category encoding", func() layers.Layer { return &preprocessing.CategoryEncoding{NumTokens: 3} }, ids},
-		{"category encoding, one hot", func() layers.Layer { return &preprocessing.CategoryEncoding{NumTokens: 4, OutputMode: "one_hot"} }, one(i32(3, 1))},
-		{"category encoding, weights", func() layers.Layer { return &preprocessing.CategoryEncoding{NumTokens: 3, OutputMode: "count"} }, []op.Type{i32(3, 4), f32(3, 4)}},
-		{"discretization", func() layers.Layer { return &preprocessing.Discretization{BinBoundaries: []float64{-1, 0, 0.5}} }, flat},
-		{"discretization, count", func() layers.Layer {
-			return &preprocessing.Discretization{BinBoundaries: []float64{0}, OutputMode: "count"}
-		}, ids},
 	}
 }
 
@@ -194,14 +171,6 @@ func TestMoreErrors(t *testing.T) {
 		{&layers.Dot{}, pair, "layer dot: Build: Axes is [], want 1 or 2 numbers"},
 		{&layers.Dot{Axes: []int{0}}, pair, "layer dot: Build: Axes is [0], want an axis after the batch of each of [[? 3 4] [? 5 4]]"},
 		{&layers.Dot{Axes: []int{1}}, pair, "layer dot: Build: axis 1 of [? 3 4] and axis 1 of [? 5 4] differ, want one size"},
-		{&preprocessing.Normalization{Mean: []float64{1}}, nil, "layer normalization: Build: got 1 numbers in Mean and 0 in Variance, want 1 or 4 in both"},
-		{&preprocessing.Normalization{Mean: []float64{1}, Variance: []float64{-1}}, nil, "layer normalization: Build: Variance is [-1], want numbers from 0"},
-		{&preprocessing.CategoryEncoding{}, nil, "layer category_encoding: Build: NumTokens is 0, want a positive number"},
-		{&preprocessing.CategoryEncoding{NumTokens: 2, OutputMode: "hot"}, nil, `layer category_encoding: Build: OutputMode is "hot", want one of ["multi_hot" "one_hot" "count"]`},
-		{&preprocessing.CategoryEncoding{NumTokens: 2}, many([]int{-1}), "layer category_encoding: Build: input [?] has 1 axes, want at least 2"},
-		{&preprocessing.CategoryEncoding{NumTokens: 2}, pair, `layer category_encoding: Build: got weights with OutputMode "multi_hot", want count for that`},
-		{&preprocessing.Discretization{}, nil, "layer discretization: Build: BinBoundaries is empty, want boundaries, or NumBins and Adapt before the layer is used"},
-		{&preprocessing.Discretization{BinBoundaries: []float64{2, 1}}, nil, "layer discretization: Build: BinBoundaries is [2 1], want numbers in order"},
 		{&layers.Attention{ScoreMode: "sum"}, pair, `layer attention: Build: ScoreMode is "sum", want dot or concat`},
 		{&layers.Attention{Dropout: 2}, pair, "layer attention: Build: Dropout is 2, want a number from 0 to 1"},
 		{&layers.Attention{}, nil, "layer attention: Build: got 1 inputs, want a tuple of query and value, or of query, value and key"},

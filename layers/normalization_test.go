@@ -12,6 +12,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/layertest"
 )
 
 func apply(l layers.Layer, p layers.Pass, x *tensor.Tensor) (err error) {
@@ -30,13 +31,6 @@ func build(t *testing.T, l layers.Layer, shape ...int) {
 	if err := apply(l, layers.Pass{}, tensor.Placeholder(dtype.Float32, shape...)); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// training returns a compiled call of l.
-func training(l layers.Layer, on bool) *tensor.Func[*tensor.Tensor, *tensor.Tensor] {
-	return tensor.Function(func(x *tensor.Tensor) *tensor.Tensor {
-		return layers.Apply(l, layers.Pass{Training: on}, x)
-	}, layers.BaseOf(l))
 }
 
 // TestStatistics compares moving statistics of 100,000 float16 numbers with
@@ -58,7 +52,7 @@ func TestStatistics(t *testing.T) {
 		variance += (v - mean) * (v - mean) / n
 	}
 	l := &layers.BatchNormalization{Momentum: new(0.), DType: "mixed_float16"}
-	y, err := training(l, true).Call(context.Background(), x.Tensor())
+	y, err := layertest.Function(l, true).Call(context.Background(), x.Tensor())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +86,7 @@ func TestStatistics(t *testing.T) {
 func TestFrozenBatchNormalization(t *testing.T) {
 	l := &layers.BatchNormalization{Epsilon: new(0.)}
 	l.SetTrainable(false)
-	f := training(l, true)
+	f := layertest.Function(l, true)
 	x := tensor.New([]float32{1, 2, 3, 4}, 4, 1)
 	build(t, l, -1, 1)
 	mean, variance := l.Weights()[2], l.Weights()[3]
@@ -130,7 +124,7 @@ func TestSharedBatchNormalization(t *testing.T) {
 func TestNormalizationBeyondFloat16(t *testing.T) {
 	x := tensor.New([]float32{70000, 70000, 70000, 70000, 60000, 70000, 80000, 90000}, 2, 4)
 	l := &layers.LayerNormalization{DType: "mixed_float16", BetaInitializer: "constant(0.5)"}
-	y, err := training(l, true).Call(context.Background(), x)
+	y, err := layertest.Function(l, true).Call(context.Background(), x)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +138,7 @@ func TestNormalizationBeyondFloat16(t *testing.T) {
 func TestAverageBeyondFloat16(t *testing.T) {
 	l := &layers.Average{DType: "mixed_float16"}
 	x := tensor.New([]float32{60000, -60000}, 1, 2)
-	y, err := training(l, false).Call(context.Background(), tensor.Tuple(x, x))
+	y, err := layertest.Function(l, false).Call(context.Background(), tensor.Tuple(x, x))
 	if err != nil {
 		t.Fatal(err)
 	}

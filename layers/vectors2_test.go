@@ -10,6 +10,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/layertest"
 	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
@@ -62,7 +63,7 @@ func scaled(factor float64, n int) []float64 {
 // withWeights is a layer that is built for x and has the given weights.
 func withWeights(t *testing.T, l layers.Layer, x *tensor.Tensor, weights ...[]float64) {
 	t.Helper()
-	if err := apply(l, layers.Pass{}, symbols(x)); err != nil {
+	if err := apply(l, layers.Pass{}, layertest.Symbols(x)); err != nil {
 		t.Fatal(err)
 	}
 	for i, w := range layers.BaseOf(l).Weights() {
@@ -123,7 +124,7 @@ func TestMaskedStatisticsVector(t *testing.T) {
 		p := layers.Pass{Training: true}
 		return layers.Apply(norm, p, layers.Apply(mask, p, x))
 	}, layers.BaseOf(norm))
-	if err := apply(norm, layers.Pass{}, symbols(x)); err != nil {
+	if err := apply(norm, layers.Pass{}, layertest.Symbols(x)); err != nil {
 		t.Fatal(err)
 	}
 	for range 5 {
@@ -150,7 +151,7 @@ func TestVarianceVector(t *testing.T) {
 	x := matrix([]int{8, 1}, -741, 353.2, 1099, -1807, 502.8, -83.4, 333.5, -130.9)
 	norm := &layers.BatchNormalization{Momentum: new(0.0), DType: "mixed_float16"}
 	build(t, norm, -1, 1)
-	y, err := training(norm, true).Call(context.Background(), x)
+	y, err := layertest.Function(norm, true).Call(context.Background(), x)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/layertest"
 )
 
 // vector is a case of Keras's own unit tests, whose numbers are given there.
@@ -49,7 +50,7 @@ func (v *vector) check(t *testing.T) {
 	if len(v.in) > 1 {
 		x = tensor.Tuple(append([]*tensor.Tensor{x}, v.in[1:]...)...)
 	}
-	if err := apply(v.layer, layers.Pass{}, symbols(x)); err != nil {
+	if err := apply(v.layer, layers.Pass{}, layertest.Symbols(x)); err != nil {
 		t.Fatal(err)
 	}
 	// What is computed outside of the Function is as good as an argument.

@@ -1,4 +1,4 @@
-package layers_test
+package preprocessing_test
 
 import (
 	"encoding/json"
@@ -28,7 +28,7 @@ type textCase struct {
 
 // TestKerasText compares hashes, lookups and vectorized text with Keras.
 func TestKerasText(t *testing.T) {
-	for _, c := range tensortest.Load(t, "../keras/testdata/golden/text.json").Cases {
+	for _, c := range tensortest.Load(t, "../../keras/testdata/golden/text.json").Cases {
 		t.Run(c.Name, func(t *testing.T) {
 			var given textCase
 			config := map[string]any{}
@@ -301,7 +301,7 @@ func TestTextAdapt(t *testing.T) {
 	}
 }
 
-// FuzzTextVectorization wants an index of each token, for any text.
+// FuzzTextVectorization requires an index of each token, for any text.
 func FuzzTextVectorization(f *testing.F) {
 	f.Add("Foo bar, bar!", uint8(0))
 	f.Add("\xff e\u0301 \x00\t", uint8(7))

@@ -1,15 +1,13 @@
-package layers_test
+package preprocessing_test
 
 import (
 	"context"
-	"encoding/json"
-	"reflect"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
-	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/layertest"
 	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
@@ -36,7 +34,7 @@ func TestNormalizationAdapt(t *testing.T) {
 	if n, err := w[2].Item(); n != 4 || err != nil || w[2].DType() != dtype.Int32 {
 		t.Errorf("count: got %v of %v, %v, want 4 of int32", n, w[2].DType(), err)
 	}
-	y, err := training(l, true).Call(context.Background(), first)
+	y, err := layertest.Function(l, true).Call(context.Background(), first)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +68,7 @@ func TestDiscretizationAdapt(t *testing.T) {
 		t.Fatal(err)
 	}
 	tensortest.Close(t, "boundaries", tensor.New(l.BinBoundaries, 3).Cast(dtype.Float32), tensortest.Of(dtype.Float32, []float64{25, 50, 75}, 3), 1)
-	y, err := training(l, false).Call(context.Background(), tensor.New([]float32{24.9, 25.1, 80}, 3))
+	y, err := layertest.Function(l, false).Call(context.Background(), tensor.New([]float32{24.9, 25.1, 80}, 3))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,10 +83,10 @@ func TestDiscretizationAdapt(t *testing.T) {
 
 // TestKerasAdapt compares learned boundaries with Keras.
 func TestKerasAdapt(t *testing.T) {
-	for _, c := range tensortest.Load(t, "../keras/testdata/golden/adapt.json").Cases {
-		made, _ := fromCase(t, &c)
+	for _, c := range tensortest.Load(t, "../../keras/testdata/golden/adapt.json").Cases {
+		made, _ := layertest.FromCase(t, &c)
 		l := made.(*preprocessing.Discretization)
-		if err := l.Adapt(inputs(&c, dtype.Float32).Unpack()...); err != nil {
+		if err := l.Adapt(layertest.Inputs(&c, dtype.Float32).Unpack()...); err != nil {
 			t.Fatal(err)
 		}
 		got := tensor.New(l.BinBoundaries, len(l.BinBoundaries)).Cast(dtype.Float32)
@@ -103,56 +101,5 @@ func TestKerasAdapt(t *testing.T) {
 		if err := l.Adapt(tensor.New([]float32{1}, 1)); err == nil || err.Error() != want {
 			t.Errorf("got error %v, want %s", err, want)
 		}
-	}
-}
-
-// TestPerAxisJSON: numbers, lists and pairs as Keras writes them.
-func TestPerAxisJSON(t *testing.T) {
-	for text, want := range map[string]layers.PerAxis{
-		"2": {2}, "[1,2]": {1, 2}, "[1,2,3]": {1, 2, 3}, "[[1,2],[3,4]]": {1, 2, 3, 4},
-		"[[1,2],[3,4],[5,6]]": {1, 2, 3, 4, 5, 6}, "[null,3]": {-1, 3}, "null": nil,
-	} {
-		var got layers.PerAxis
-		if err := json.Unmarshal([]byte(text), &got); err != nil {
-			t.Fatal(err)
-		}
-		if text != "null" && !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: got %v, want %v", text, got, want)
-		}
-		back, err := json.Marshal(want)
-		if err != nil || string(back) != text {
-			t.Errorf("%v: got %s, %v, want %s", want, back, err, text)
-		}
-	}
-	if _, err := layers.UnmarshalConfig([]byte(`{"class_name":"ZeroPadding2D","config":{"padding":[1.5,2]}}`)); err == nil ||
-		err.Error() != `layers: ZeroPadding2D: field "padding": got [1.5,2], want integers` {
-		t.Errorf("got error %v, want one of the field", err)
-	}
-}
-
-// TestNestedConfig: a layer in a field is written as a layer, and errors in it
-// name both.
-func TestNestedConfig(t *testing.T) {
-	data, err := layers.MarshalConfig(&layers.SpectralNormalization{Layer: &layers.Identity{}})
-	want := `{"class_name":"SpectralNormalization","config":{"dtype":null,"layer":{"class_name":"Identity","config":{"dtype":null,"name":null,"trainable":true}},"name":null,"power_iterations":1,"trainable":true}}`
-	if err != nil || string(data) != want {
-		t.Errorf("got %s, %v\nwant %s", data, err, want)
-	}
-	_, err = layers.UnmarshalConfig([]byte(`{"class_name":"SpectralNormalization","config":{"layer":{"class_name":"Identity","config":{"x":1}}}}`))
-	if want := `layers: SpectralNormalization: field "layer": layers: Identity: unknown field "x"; have dtype, name, trainable`; err == nil || err.Error() != want {
-		t.Errorf("got error %v, want %s", err, want)
-	}
-}
-
-func TestDefaults(t *testing.T) {
-	type own struct {
-		Gain  string   `default:"ones"`
-		Rate  *float64 `default:"0.5"`
-		Sizes []int    `default:"2"`
-		Plain int
-	}
-	got := layers.Defaults(own{Gain: "zeros"})
-	if got.Gain != "zeros" || *got.Rate != 0.5 || !reflect.DeepEqual(got.Sizes, []int{2}) || got.Plain != 0 {
-		t.Errorf("got %+v, want the field that is set and the defaults of the others", got)
 	}
 }

@@ -1,4 +1,4 @@
-package layers_test
+package preprocessing_test
 
 import (
 	"slices"

@@ -1,4 +1,4 @@
-package layers_test
+package preprocessing_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/layertest"
 	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
@@ -30,7 +31,7 @@ func BenchmarkAugment(b *testing.B) {
 			e.NumChains, e.ChainDepth = 0, 0
 		}
 		b.Run(layers.Class(l), func(b *testing.B) {
-			f := training(l, true)
+			f := layertest.Function(l, true)
 			for b.Loop() {
 				y, err := f.Call(context.Background(), x)
 				if err != nil {

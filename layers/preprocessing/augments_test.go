@@ -1,4 +1,4 @@
-package layers_test
+package preprocessing_test
 
 import (
 	"context"
@@ -126,7 +126,7 @@ func TestAugmentations(t *testing.T) {
 	turned := x.Transpose(0, 3, 1, 2)
 	ctx := context.Background()
 	call := func(l layers.Layer, on bool, x *tensor.Tensor) [2][]float64 {
-		f := training(l, on)
+		f := layertest.Function(l, on)
 		var steps [2][]float64
 		for i := range steps {
 			y, err := f.Call(ctx, x)
@@ -194,7 +194,7 @@ func TestMixing(t *testing.T) {
 	x := number.Reshape(batch, 1, 1, 1).BroadcastTo(batch, 10, 10, 1)
 	for _, name := range []string{"float32", "mixed_float16", "mixed_bfloat16"} {
 		for _, l := range []layers.Layer{&preprocessing.MixUp{Alpha: 1, DType: name}, &preprocessing.CutMix{DType: name}} {
-			f := training(l, true)
+			f := layertest.Function(l, true)
 			for range 3 {
 				z, err := f.Call(context.Background(), tensor.Tuple(x, number))
 				if err != nil {

@@ -1,4 +1,4 @@
-package layers_test
+package preprocessing_test
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 // TestKerasImages compares resizing and cropping with Keras, cropping at random
 // where nothing is left to chance, also of 16-bit types, where pixels are blended in float32 and rounded once.
 func TestKerasImages(t *testing.T) {
-	for _, c := range tensortest.Load(t, "../keras/testdata/golden/images.json").Cases {
+	for _, c := range tensortest.Load(t, "../../keras/testdata/golden/images.json").Cases {
 		switch c.Class() {
 		case "Resizing", "CenterCrop", "RandomCrop":
 		default:
@@ -27,10 +27,10 @@ func TestKerasImages(t *testing.T) {
 			var exact []float64
 			for _, policy := range []string{"float32", "mixed_float16", "mixed_bfloat16"} {
 				c.Policy = policy
-				l, training := fromCase(t, &c)
+				l, training := layertest.FromCase(t, &c)
 				p := layers.Pass{Training: training}
-				x := inputs(&c, dtype.Float32)
-				if err := apply(l, layers.Pass{}, symbols(x)); err != nil {
+				x := layertest.Inputs(&c, dtype.Float32)
+				if err := apply(l, layers.Pass{}, layertest.Symbols(x)); err != nil {
 					t.Fatal(err)
 				}
 				y := layers.Apply(l, p, x)
@@ -43,7 +43,7 @@ func TestKerasImages(t *testing.T) {
 				}
 				rounded := c.Inputs["x"].As(y.DType()).As(dtype.Float32)
 				c.Policy = "float32"
-				same, _ := fromCase(t, &c)
+				same, _ := layertest.FromCase(t, &c)
 				var err error
 				if exact, err = layers.Apply(same, p, rounded.Tensor()).Float64s(); err != nil {
 					t.Fatal(err)
@@ -122,7 +122,7 @@ func TestRandomImages(t *testing.T) {
 		return v
 	}
 	flip := &preprocessing.RandomFlip{}
-	f := training(flip, true)
+	f := layertest.Function(flip, true)
 	first := step(flip, f)
 	flipped := 0
 	for i := range batch {
@@ -155,7 +155,7 @@ func TestRandomImages(t *testing.T) {
 	}
 
 	crop := &preprocessing.RandomCrop{Height: 2, Width: 3}
-	f = training(crop, true)
+	f = layertest.Function(crop, true)
 	seen := map[float64]bool{}
 	for range 64 {
 		v := step(crop, f)
@@ -173,13 +173,13 @@ func TestRandomImages(t *testing.T) {
 	}
 
 	bright := &preprocessing.RandomBrightness{Factor: preprocessing.Factor{0.2, 0.4}, ValueRange: []float64{0, 20}}
-	for i, v := range step(bright, training(bright, true)) {
+	for i, v := range step(bright, layertest.Function(bright, true)) {
 		if more := v - float64(i%12); !(more >= 4-1e-5 && more <= 8+1e-5) {
 			t.Fatalf("RandomBrightness: element %d got %v more, want 4 to 8", i, more)
 		}
 	}
 	contrast := &preprocessing.RandomContrast{Factor: preprocessing.Factor{0.25, 0.5}, ValueRange: []float64{-20, 20}}
-	for i, v := range step(contrast, training(contrast, true)) {
+	for i, v := range step(contrast, layertest.Function(contrast, true)) {
 		if by := (v - 5.5) / (float64(i%12) - 5.5); !(by >= 0.75-1e-4 && by <= 1.5+1e-4) {
 			t.Fatalf("RandomContrast: element %d is %v times as far from the mean, want 0.75 to 1.5", i, by)
 		}
@@ -187,7 +187,7 @@ func TestRandomImages(t *testing.T) {
 	for _, share := range []float64{0, 0.5, 1} {
 		invert := &preprocessing.RandomInvert{Factor: preprocessing.Factor{share, share}, ValueRange: []float64{0, 11}}
 		inverted := 0
-		for i, v := range step(invert, training(invert, true)) {
+		for i, v := range step(invert, layertest.Function(invert, true)) {
 			if want := float64(11 - i%12); v == want {
 				inverted++
 			} else if v != float64(i%12) {
@@ -200,7 +200,7 @@ func TestRandomImages(t *testing.T) {
 		}
 	}
 	gray := &preprocessing.RandomGrayscale{Factor: new(1.0), DType: "float32"}
-	y, err := training(gray, true).Call(context.Background(), tensor.New([]float32{100, 50, 200}, 1, 1, 1, 3))
+	y, err := layertest.Function(gray, true).Call(context.Background(), tensor.New([]float32{100, 50, 200}, 1, 1, 1, 3))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestRandomImages(t *testing.T) {
 	}
 	for _, l := range []layers.Layer{flip, crop, bright, contrast, &preprocessing.RandomRotation{Factor: preprocessing.Factor{1}},
 		&preprocessing.RandomZoom{HeightFactor: preprocessing.Factor{0.5}}, &preprocessing.RandomTranslation{HeightFactor: preprocessing.Factor{1}, WidthFactor: preprocessing.Factor{1}}} {
-		y, err := training(l, false).Call(context.Background(), x)
+		y, err := layertest.Function(l, false).Call(context.Background(), x)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package layers_test
+package layertest
 
 import (
 	"fmt"
@@ -12,45 +12,71 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers"
-	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
-// TestMistakes makes every mistake there is with every class: each field of a
-// kind that can be wrong, and inputs of other ranks, numbers and types. Each
-// gives an error that names the layer, the field, what it has and what is
-// wanted; none panics with anything else.
-func TestMistakes(t *testing.T) {
+// Case is a layer with the types of its inputs.
+type Case struct {
+	Name string
+	Make func() layers.Layer
+	In   []op.Type
+}
+
+// Accepts says which inputs a class accepts. All others are mistakes.
+type Accepts struct {
+	Least, Most int // axes of the input; Most 0: any number
+	Few, Many   int // tensors; 0: one; Many 0: as Few, -1: any number
+	Kind        string
+}
+
+// Values of Accepts.Kind. "" stands for all element types.
+const (
+	Floats   = "floats"
+	Integers = "integers"
+)
+
+// MistakesOptions has what Mistakes does not know about the layers of a package.
+type MistakesOptions struct {
+	// Wrong returns values that a field with the value now must not have, by the
+	// field's type; nil for types that Mistakes knows.
+	Wrong func(now any) []any
+	// Open prepares a layer with a vocabulary or bins for numbers outside of it,
+	// and reports whether it accepts them.
+	Open func(l layers.Layer) bool
+}
+
+// Mistakes makes all mistakes with each case: it gives each field values of its
+// kind that are wrong, and the layer inputs of other ranks, numbers and types.
+// Each must give an error that names the layer, the field, its value and the
+// value required; none may panic with anything but *tensor.Error. Each class of
+// the cases must have a row in accepted, and each row a case.
+func Mistakes(t *testing.T, cases []Case, accepted map[string]Accepts, o MistakesOptions) {
 	seen := map[string]bool{}
-	for _, c := range everyLayer() {
-		class := layers.Class(c.make())
+	for _, c := range cases {
+		class := layers.Class(c.Make())
 		seen[class] = true
 		a, ok := accepted[class]
 		if !ok {
 			t.Errorf("class %s has no row in accepted, want what it accepts", class)
 			continue
 		}
-		m := &mistakes{T: t, layerCase: c}
+		m := &mistakes{T: t, Case: c, options: o}
 		m.fields()
 		m.shapes(a)
 		m.masks()
 		m.categories()
 	}
-	for _, class := range layers.Classes() {
-		if !seen[class] {
-			t.Errorf("class %s has no case in everyLayer, want one", class)
-		}
-	}
 	for class := range accepted {
 		if !seen[class] {
-			t.Errorf("there is a row for class %s and no such class", class)
+			t.Errorf("there is a row for class %s and no case", class)
 		}
 	}
 }
 
-// mistakes are those with one layer.
+// mistakes checks one case.
 type mistakes struct {
 	*testing.T
-	layerCase
+	Case
+	options MistakesOptions
 }
 
 // symbolic returns placeholders for a batch of unknown size.
@@ -69,7 +95,7 @@ func symbolic(types []op.Type) *tensor.Tensor {
 	return tensor.Tuple(parts...)
 }
 
-// fails applies l to x and wants an error that names the layer and contains
+// fails applies l to x and requires an error that names the layer and contains
 // all words, whatever their case, and what was wanted.
 func (m *mistakes) fails(what string, l layers.Layer, x *tensor.Tensor, words ...string) {
 	m.Helper()
@@ -79,7 +105,7 @@ func (m *mistakes) fails(what string, l layers.Layer, x *tensor.Tensor, words ..
 		name = layers.SnakeClass(l)
 	}
 	if err == nil {
-		m.Errorf("%s: %s: got no error", m.name, what)
+		m.Errorf("%s: %s: got no error", m.Name, what)
 		return
 	}
 	text := err.Error()
@@ -91,11 +117,11 @@ func (m *mistakes) fails(what string, l layers.Layer, x *tensor.Tensor, words ..
 	}
 	switch {
 	case !strings.HasPrefix(text, "layer "+name):
-		m.Errorf("%s: %s: the error does not start with the layer: %s", m.name, what, text)
+		m.Errorf("%s: %s: the error does not start with the layer: %s", m.Name, what, text)
 	case missing != "":
-		m.Errorf("%s: %s: the error does not contain %q: %s", m.name, what, missing, text)
+		m.Errorf("%s: %s: the error does not contain %q: %s", m.Name, what, missing, text)
 	case !strings.Contains(text, "want") && !strings.Contains(text, "have ") && !strings.Contains(text, "; use "):
-		m.Errorf("%s: %s: the error does not say what is wanted: %s", m.name, what, text)
+		m.Errorf("%s: %s: the error does not say what is wanted: %s", m.Name, what, text)
 	}
 }
 
@@ -116,25 +142,25 @@ func applied(l layers.Layer, x *tensor.Tensor) (err error) {
 // fields sets every exported field to what it cannot be.
 func (m *mistakes) fields() {
 	m.Helper()
-	typ := reflect.TypeOf(m.make()).Elem()
+	typ := reflect.TypeOf(m.Make()).Elem()
 	for i := range typ.NumField() {
 		f := typ.Field(i)
 		if !f.IsExported() || f.Anonymous || f.Name == "Name" {
 			continue
 		}
-		first := reflect.ValueOf(m.make()).Elem().Field(i)
+		first := reflect.ValueOf(m.Make()).Elem().Field(i)
 		if m.unused(f.Name) {
 			continue
 		}
-		wrong, ok := wrongValues(layers.Class(m.make()), f.Name, first)
+		wrong, ok := m.wrongValues(f.Name, first)
 		if !ok {
-			m.Errorf("%s: no rule for field %s of type %v, want what is wrong for it, or that nothing is", m.name, f.Name, f.Type)
+			m.Errorf("%s: no rule for field %s of type %v, want what is wrong for it, or that nothing is", m.Name, f.Name, f.Type)
 		}
 		for _, value := range wrong {
 			if _, ok := f.Tag.Lookup("default"); ok && value == 0 && f.Type.Kind() == reflect.Int {
 				continue // stands for the default
 			}
-			l := m.make()
+			l := m.Make()
 			to := reflect.ValueOf(l).Elem().Field(i)
 			if v := reflect.ValueOf(value); !v.IsValid() {
 				to.SetZero()
@@ -163,14 +189,14 @@ func (m *mistakes) fields() {
 			default:
 				words = append(words, fmt.Sprint(value))
 			}
-			m.fails(fmt.Sprintf("%s = %v", f.Name, value), l, symbolic(m.in), words...)
+			m.fails(fmt.Sprintf("%s = %v", f.Name, value), l, symbolic(m.In), words...)
 		}
 	}
 }
 
 // unused reports whether the layer has no weight that a field is about.
 func (m *mistakes) unused(field string) bool {
-	v := reflect.ValueOf(m.make()).Elem()
+	v := reflect.ValueOf(m.Make()).Elem()
 	for prefix, switches := range map[string][]string{"Bias": {"UseBias", "BiasAxes"}, "Beta": {"Center"}, "Gamma": {"Scale"}} {
 		kind, found := strings.CutPrefix(field, prefix)
 		if !found || kind != "Initializer" && kind != "Regularizer" && kind != "Constraint" {
@@ -217,7 +243,13 @@ func snake(s string) string {
 
 // wrongValues are values that a field, which has the value now, cannot have,
 // by its kind and its name; ok is false where no rule is known.
-func wrongValues(class, name string, now reflect.Value) (wrong []any, ok bool) {
+func (m *mistakes) wrongValues(name string, now reflect.Value) (wrong []any, ok bool) {
+	class := layers.Class(m.Make())
+	if m.options.Wrong != nil {
+		if wrong := m.options.Wrong(now.Interface()); wrong != nil {
+			return wrong, true
+		}
+	}
 	switch now.Interface().(type) {
 	case bool, *bool:
 		return nil, true
@@ -304,14 +336,6 @@ func wrongValues(class, name string, now reflect.Value) (wrong []any, ok bool) {
 		if name == "Vocabulary" {
 			return []any{nil, []string{"a", "a"}}, true
 		}
-	case preprocessing.Factor:
-		return []any{preprocessing.Factor{1, 2, 3}, preprocessing.Factor{math.NaN()}}, true
-	case preprocessing.Fill:
-		return []any{preprocessing.Fill{1, 2, 3, 4, 5, 6, 7, 8}}, true
-	case preprocessing.NGrams:
-		return []any{preprocessing.NGrams{-1}}, true
-	case preprocessing.Salt:
-		return []any{preprocessing.Salt{1, 2, 3}}, true
 	case []layers.Layer:
 		return []any{nil, []layers.Layer{nil}, []layers.Layer{&layers.Flatten{}}}, true
 	}
@@ -328,37 +352,37 @@ func wrongValues(class, name string, now reflect.Value) (wrong []any, ok bool) {
 }
 
 // shapes applies the layer to inputs that it does not accept.
-func (m *mistakes) shapes(a accepts) {
+func (m *mistakes) shapes(a Accepts) {
 	m.Helper()
-	few := max(a.few, 1)
-	many := a.many
+	few := max(a.Few, 1)
+	many := a.Many
 	if many == 0 {
 		many = few
 	}
 	with := func(change func(in []op.Type) []op.Type) []op.Type {
-		in := make([]op.Type, len(m.in))
-		for i, t := range m.in {
+		in := make([]op.Type, len(m.In))
+		for i, t := range m.In {
 			in[i] = op.Type{DType: t.DType, Shape: t.Shape.Clone()}
 		}
 		return change(in)
 	}
-	if a.least > 0 {
-		for n := range a.least {
+	if a.Least > 0 {
+		for n := range a.Least {
 			x := symbolic(with(func(in []op.Type) []op.Type { in[0].Shape = in[0].Shape[:n]; return in }))
-			m.fails(fmt.Sprintf("%d axes", n), m.make(), x, x.Unpack()[0].Shape().String())
+			m.fails(fmt.Sprintf("%d axes", n), m.Make(), x, x.Unpack()[0].Shape().String())
 		}
 	}
-	if a.most > 0 {
+	if a.Most > 0 {
 		x := symbolic(with(func(in []op.Type) []op.Type {
-			for len(in[0].Shape) <= a.most {
+			for len(in[0].Shape) <= a.Most {
 				in[0].Shape = append(in[0].Shape, 2)
 			}
 			return in
 		}))
-		m.fails(fmt.Sprintf("%d axes", a.most+1), m.make(), x, "[?") // layers within see less of the shape
+		m.fails(fmt.Sprintf("%d axes", a.Most+1), m.Make(), x, "[?") // layers within see less of the shape
 	}
 	if few > 1 {
-		m.fails("one tensor", m.make(), symbolic(m.in[:1]), "got 1 input")
+		m.fails("one tensor", m.Make(), symbolic(m.In[:1]), "got 1 input")
 	}
 	if many >= 0 {
 		x := symbolic(with(func(in []op.Type) []op.Type {
@@ -367,10 +391,10 @@ func (m *mistakes) shapes(a accepts) {
 			}
 			return in
 		}))
-		m.fails("too many tensors", m.make(), x, fmt.Sprintf("got %d inputs", x.Len()))
+		m.fails("too many tensors", m.Make(), x, fmt.Sprintf("got %d inputs", x.Len()))
 	}
 	for _, d := range []dtype.DType{dtype.Bool, dtype.Int32, dtype.Float32} {
-		if a.kind == "" || a.kind == floats && d.IsFloat() || a.kind == integers && d == dtype.Int32 {
+		if a.Kind == "" || a.Kind == Floats && d.IsFloat() || a.Kind == Integers && d == dtype.Int32 {
 			continue
 		}
 		x := symbolic(with(func(in []op.Type) []op.Type {
@@ -379,10 +403,10 @@ func (m *mistakes) shapes(a accepts) {
 			}
 			return in
 		}))
-		m.fails("type "+d.String(), m.make(), x, d.String())
+		m.fails("type "+d.String(), m.Make(), x, d.String())
 	}
 	// No batch is empty.
-	empty := slices.Clone(m.in)
+	empty := slices.Clone(m.In)
 	parts := make([]*tensor.Tensor, len(empty))
 	for i, t := range empty {
 		shape := t.Shape.Clone()
@@ -393,22 +417,22 @@ func (m *mistakes) shapes(a accepts) {
 	if len(parts) > 1 {
 		x = tensor.Tuple(parts...)
 	}
-	m.fails("empty batch", m.make(), x, parts[0].Type().String(), "batch")
-	// A layer that is built wants what it was built for.
-	l := m.make()
-	if err := applied(l, symbolic(m.in)); err != nil {
-		m.Errorf("%s: %v", m.name, err)
+	m.fails("empty batch", m.Make(), x, parts[0].Type().String(), "batch")
+	// A layer that is built requires the shapes it was built for.
+	l := m.Make()
+	if err := applied(l, symbolic(m.In)); err != nil {
+		m.Errorf("%s: %v", m.Name, err)
 		return
 	}
-	if len(layers.BaseOf(l).Weights()) > 0 && (a.least > 0) && a.kind == floats {
-		x := symbolic(with(func(in []op.Type) []op.Type { in[0].Shape = in[0].Shape[:a.least-1]; return in }))
+	if len(layers.BaseOf(l).Weights()) > 0 && (a.Least > 0) && a.Kind == Floats {
+		x := symbolic(with(func(in []op.Type) []op.Type { in[0].Shape = in[0].Shape[:a.Least-1]; return in }))
 		m.fails("fewer axes, built", l, x, x.Unpack()[0].Shape().String())
 	}
 	// Axes without elements are errors or not, and no panics.
-	for axis := range m.in[0].Shape {
+	for axis := range m.In[0].Shape {
 		x := symbolic(with(func(in []op.Type) []op.Type { in[0].Shape[axis] = 0; return in }))
-		if err := applied(m.make(), x); err != nil && strings.HasPrefix(err.Error(), "PANIC") {
-			m.Errorf("%s: axis %d of size 0: %v", m.name, axis, err)
+		if err := applied(m.Make(), x); err != nil && strings.HasPrefix(err.Error(), "PANIC") {
+			m.Errorf("%s: axis %d of size 0: %v", m.Name, axis, err)
 		}
 	}
 }
@@ -417,8 +441,8 @@ func (m *mistakes) shapes(a accepts) {
 // use is an error, not a panic with something else.
 func (m *mistakes) masks() {
 	m.Helper()
-	for rank := range len(m.in[0].Shape) + 1 {
-		x := symbolic(m.in)
+	for rank := range len(m.In[0].Shape) + 1 {
+		x := symbolic(m.In)
 		parts := slices.Clone(x.Unpack())
 		parts[0] = parts[0].WithMask(tensor.Placeholder(dtype.Bool, parts[0].Shape()[:rank]...))
 		if len(parts) > 1 {
@@ -426,47 +450,37 @@ func (m *mistakes) masks() {
 		} else {
 			x = parts[0]
 		}
-		if err := applied(m.make(), x); err != nil {
-			m.fails(fmt.Sprintf("a mask of %d axes", rank), m.make(), x, "mask")
+		if err := applied(m.Make(), x); err != nil {
+			m.fails(fmt.Sprintf("a mask of %d axes", rank), m.Make(), x, "mask")
 		}
 	}
 	var err error
 	func() {
 		defer tensor.Catch(&err)
-		x := symbolic(m.in).Unpack()[0]
+		x := symbolic(m.In).Unpack()[0]
 		x.WithMask(tensor.Placeholder(dtype.Bool, append(x.Shape().Clone(), 2)...))
 	}()
 	if err == nil || !strings.Contains(err.Error(), "want") {
-		m.Errorf("%s: a mask of more axes than its input: got %v, want an error", m.name, err)
+		m.Errorf("%s: a mask of more axes than its input: got %v, want an error", m.Name, err)
 	}
 }
 
-// categories gives layers with a vocabulary, or so many bins, numbers that are
-// not in it.
+// categories applies layers with a vocabulary, or a number of bins, to numbers
+// outside of it.
 func (m *mistakes) categories() {
 	m.Helper()
-	v := reflect.ValueOf(m.make()).Elem()
+	v := reflect.ValueOf(m.Make()).Elem()
 	closed := false
 	for _, field := range []string{"InputDim", "NumTokens", "NumBins", "Vocabulary"} {
 		closed = closed || v.FieldByName(field).IsValid()
 	}
-	l := m.make()
-	switch l := l.(type) {
-	case *preprocessing.Discretization: // takes any number
-		return
-	case *preprocessing.IntegerLookup: // so many are for unknown numbers
-		l.NumOOVIndices = new(0)
-		if l.Invert {
-			return
-		}
-		l.MaskToken = nil
-	}
-	if !closed {
+	l := m.Make()
+	if !closed || m.options.Open != nil && m.options.Open(l) {
 		return
 	}
 	for _, id := range []float64{99, -7} {
-		parts := make([]*tensor.Tensor, len(m.in))
-		for i, t := range m.in {
+		parts := make([]*tensor.Tensor, len(m.In))
+		for i, t := range m.In {
 			parts[i] = tensor.Full(t.DType, id, t.Shape...)
 		}
 		x := parts[0]
@@ -479,7 +493,7 @@ func (m *mistakes) categories() {
 			_, err = layers.Apply(l, layers.Pass{}, x).Unpack()[0].Bytes()
 		}()
 		if err == nil || !strings.HasPrefix(err.Error(), "layer "+layers.SnakeClass(l)) || !strings.Contains(err.Error(), "want") {
-			m.Errorf("%s: category %v: got error %v, want one that names the layer and the categories", m.name, id, err)
+			m.Errorf("%s: category %v: got error %v, want one that names the layer and the categories", m.Name, id, err)
 		}
 	}
 }
