@@ -313,11 +313,11 @@ func momentsExec(list []instr, operands []operand, apart [3]lanes.Loop) lanes.Lo
 	}
 }
 
-// mostAhead is how many operands a slow loop can bring.
+// mostAhead is the number of operands that a slow loop can prefetch.
 const mostAhead = 4
 
-// findAhead picks the operands that a slow loop brings the next block of while
-// it waits for the processor.
+// findAhead picks the operands of which a slow loop prefetches the next block
+// while it computes.
 func (c *code) findAhead(operands []operand, list []instr) {
 	if !slices.ContainsFunc(list, func(ins instr) bool { return ins.chain != nil && ins.chain.slow != nil }) {
 		return

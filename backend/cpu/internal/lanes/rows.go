@@ -10,9 +10,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// RowStore brings rows of float32 from scratch memory to a result. A large one
-// is written with non-temporal stores, for which the caches need not read it first: most of it
-// would have left them before it is read.
+// RowStore converts and stores rows of float32 from scratch memory to a result. A
+// large result is written with non-temporal stores, which do not read it first:
+// most of it would be evicted from the caches before it is used.
 type RowStore struct {
 	To          dtype.DType
 	NonTemporal bool

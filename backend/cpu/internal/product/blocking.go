@@ -81,12 +81,12 @@ type PackB uint8
 
 // The ways of B.
 const (
-	BInPlace PackB = iota
-	BPanel         // one panel at a time
-	BTile          // the columns of a tile
-	BOwned         // all columns, by each worker, for all its chunks
-	BShared        // all columns of a stripe, once for all workers
-	BCached        // all columns, once until B changes
+	BInPlace   PackB = iota
+	BPanel           // one panel at a time
+	BTile            // the columns of a tile
+	BPerWorker       // all columns, by each worker, for all its chunks
+	BShared          // all columns of a stripe, once for all workers
+	BCached          // all columns, once until B changes
 )
 
 // Order is the order of the micro-tiles of a tile.
@@ -307,7 +307,7 @@ func (d *decision) keeper() PackB {
 		return BTile
 	}
 	if d.N <= mostCols && 4*d.cells(d.Depth)*tiling.RoundUp(d.N, t.NR) <= ownedBytes && d.Depth >= d.K {
-		return BOwned
+		return BPerWorker
 	}
 	share := 32
 	if d.B.Element != gemm.F32 {
@@ -326,14 +326,14 @@ func (d *decision) columns() {
 	tile.Cols = tiling.Even(d.N, mostCols, t.NR)
 	least := ChunkMACs
 	want := tiling.MinChunks
-	packsA, packsB, owns, shares := d.Pack.A != AInPlace, d.Pack.B != BInPlace, d.Pack.B == BOwned, d.Pack.B >= BShared
+	packsA, packsB, perWorker, shares := d.Pack.A != AInPlace, d.Pack.B != BInPlace, d.Pack.B == BPerWorker, d.Pack.B >= BShared
 	// A worker that packs an operand keeps it for its other chunks: those of the same
 	// columns, or of the same rows.
-	ownsA := packsB && !shares && !owns && tile.Rows >= d.M && d.Depth >= d.K
+	keepsA := packsB && !shares && !perWorker && tile.Rows >= d.M && d.Depth >= d.K
 	switch {
-	case owns:
+	case perWorker:
 		want *= 2 // for the sake of even shares
-	case ownsA:
+	case keepsA:
 	case d.A.Element != gemm.F32 && !shares && d.M*d.N*d.K < tiling.MinChunks*convertMACs:
 		want /= 2 // each chunk converts all rows
 	case packsA || packsB && d.Pack.B != BCached:
@@ -344,12 +344,12 @@ func (d *decision) columns() {
 		// Halve what costs the least: rows are shared by all tiles of a row, columns
 		// packed by each tile of a column. B in place that is the larger operand is read
 		// by one worker or the other.
-		wide := tile.Cols >= 2*t.NR && !owns
+		wide := tile.Cols >= 2*t.NR && !perWorker
 		cheap := packsB && !shares || !packsB && d.N >= 2*d.M || tile.Cols >= 2*tile.Rows && !(packsA && shares)
 		switch {
 		case wide && cheap && !d.shallow():
 			tile.Cols = tiling.Even(tile.Cols, tile.Cols/2, t.NR)
-		case tile.Rows >= 2*t.MR && !ownsA:
+		case tile.Rows >= 2*t.MR && !keepsA:
 			tile.Rows = tiling.CeilDiv(tile.Rows, 2)
 		case wide:
 			tile.Cols = tiling.Even(tile.Cols, tile.Cols/2, t.NR)
@@ -369,7 +369,7 @@ func (d *decision) order() {
 	if d.Pack.B == BTile && tile.Down == 1 && !d.shallow() {
 		d.Pack.B = BPanel
 	}
-	// A few columns: A is what is read from memory, rows in turn.
+	// A few columns: A is read from memory, one row after the other.
 	along := d.Pack.B > BPanel && !d.A.Trans && d.Depth >= d.K && tile.Cols <= firstPanels*t.NR
 	if along && !d.shallow() && d.A.Element.Converts() {
 		d.Pack.A = AOnDemand

@@ -24,7 +24,7 @@ import (
 // An inner dimension that is too long for that is taken in steps, and sums are
 // stored after each. Where there are many rows and columns, those of a block
 // go through all steps before the next block begins: they stay in L2,
-// to which a step then brings little.
+// to which a step then adds little.
 //
 // In packed B neighbouring steps of the inner dimension make pairs, as rows of
 // A have them. So rows of memory that are steps are interleaved to make B, but

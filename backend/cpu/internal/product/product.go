@@ -301,7 +301,7 @@ func (k *product) layout() {
 	switch {
 	case k.Pack.B == BPanel:
 		k.atB = take(4 * cells * t.NR)
-	case k.Pack.B == BTile || k.Pack.B == BOwned:
+	case k.Pack.B == BTile || k.Pack.B == BPerWorker:
 		k.atB = take(4 * cells * tiling.RoundUp(k.TileN, t.NR))
 	case k.Pack.B == BInPlace && k.N%t.NR != 0:
 		k.atB = take(4 * cells * t.NR) // the last panel
@@ -340,11 +340,11 @@ type dims struct {
 
 func productDims(b *exec.Builder, v *ir.Value) dims {
 	x, y, s := v.Args[0].Type.Shape, v.Args[1].Type.Shape, v.Type.Shape
-	lead := s[:len(s)-2]
+	batch := s[:len(s)-2]
 	d := dims{
-		m: s[len(s)-2], n: s[len(s)-1], k: x[len(x)-1], batches: lead.Size(),
-		a: newMatrix(b, v.Args[0], v.Attr.TransA, lead),
-		b: newMatrix(b, v.Args[1], v.Attr.TransB, lead),
+		m: s[len(s)-2], n: s[len(s)-1], k: x[len(x)-1], batches: batch.Size(),
+		a: newMatrix(b, v.Args[0], v.Attr.TransA, batch),
+		b: newMatrix(b, v.Args[1], v.Attr.TransB, batch),
 	}
 	if v.Attr.TransA {
 		d.k = x[len(x)-2]
@@ -357,26 +357,26 @@ func productDims(b *exec.Builder, v *ir.Value) dims {
 	return d
 }
 
-// newMatrix finds where the matrices of an operand begin when its leading axes
-// are broadcast to lead.
-func newMatrix(b *exec.Builder, v *ir.Value, trans bool, lead op.Shape) matrix {
+// newMatrix returns an operand with the offsets of its matrices, when its batch
+// axes are broadcast to batch.
+func newMatrix(b *exec.Builder, v *ir.Value, trans bool, batch op.Shape) matrix {
 	s := v.Type.Shape
 	own := s[:len(s)-2]
 	source, rounds := b.CastOf[v]
 	if rounds {
 		v = source
 	}
-	m := matrix{rounds: rounds, pos: b.At(v), dtype: v.Type.DType, trans: trans, stride: s[len(s)-1], starts: make([]int, lead.Size())}
-	strides := make([]int, len(lead))
+	m := matrix{rounds: rounds, pos: b.At(v), dtype: v.Type.DType, trans: trans, stride: s[len(s)-1], starts: make([]int, batch.Size())}
+	strides := make([]int, len(batch))
 	size := s[len(s)-2] * s[len(s)-1]
 	for i := len(own) - 1; i >= 0; i-- {
 		if own[i] != 1 {
-			strides[len(lead)-len(own)+i] = size
+			strides[len(batch)-len(own)+i] = size
 		}
 		size *= own[i]
 	}
 	for i := range m.starts {
-		m.starts[i] = tiling.OffsetAt(i, lead, strides)
+		m.starts[i] = tiling.OffsetAt(i, batch, strides)
 	}
 	return m
 }

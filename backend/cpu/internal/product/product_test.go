@@ -56,7 +56,7 @@ func TestProductPlan(t *testing.T) {
 		if p := kernelOf(dtype.Float32, op.Attr{}, 1024, 1024, 1024); p.Pack.B != BShared || p.Pack.A == AInPlace || p.Tiles.Down*p.stripes[0].across < tiling.MinChunks {
 			t.Errorf("a large product does not share packed B, or has few tiles: %+v", p)
 		}
-		if p := kernelOf(dtype.Float32, op.Attr{}, 8192, 64, 784); p.Order != RowsFirst || p.Pack.B != BOwned || p.Pack.A != AInPlace {
+		if p := kernelOf(dtype.Float32, op.Attr{}, 8192, 64, 784); p.Order != RowsFirst || p.Pack.B != BPerWorker || p.Pack.A != AInPlace {
 			t.Errorf("a tall product does not go through its rows one after the other: %+v", p)
 		}
 		if p := kernelOf(dtype.Float32, op.Attr{}, 128, 512, 784).uncached; p.Pack != (Pack{AInPlace, BPanel, true}) || p.stripes[0].across < tiling.MinChunks {

@@ -13,17 +13,17 @@ func (k *product) Run(r *exec.Run) {
 	if k.batches*k.m*k.N == 0 {
 		return
 	}
-	kept := false
+	packed := false
 	if k.Pack.B == BCached {
 		var changed bool
-		if kept, changed = r.PackedCopy(k.cache, k.b.pos); changed {
+		if packed, changed = r.PackedCopy(k.cache, k.b.pos); changed {
 			k.uncached.Run(r)
 			return
 		}
 	}
 	for i := range k.stripes {
 		p := &k.stripes[i]
-		if k.Pack.B >= BShared && !kept {
+		if k.Pack.B >= BShared && !packed {
 			r.Parallel(&p.packing, p.packings(), p.cols*k.k)
 		}
 		// A multiplication takes a small part of an element operation's time.
@@ -269,7 +269,7 @@ func (k *stripe) Chunk(r *exec.Run, w *exec.Worker, i int) {
 			c.d, c.ldd = out, ldOut
 		}
 		c.packs = k.Pack.B == BPanel ||
-			(k.Pack.B == BTile || k.Pack.B == BOwned) && w.PackedB.Packs(exec.PackedBlock{Batch: c.batch, First: tile.Col, Lanes: tile.Cols, P: c.p, Depth: c.depth})
+			(k.Pack.B == BTile || k.Pack.B == BPerWorker) && w.PackedB.Packs(exec.PackedBlock{Batch: c.batch, First: tile.Col, Lanes: tile.Cols, P: c.p, Depth: c.depth})
 		c.multiply()
 	}
 	if k.Slices.N == 1 && k.store != nil {

@@ -25,18 +25,18 @@ type vectorProduct struct {
 	*product
 	vector, matrix operandOf
 	width          int  // results of a chunk
-	turns          bool // short stored rows are turned into long ones, and those added up
+	transposes     bool // short stored rows are transposed to long ones, which are added up
 	atX            int  // where the scratch memory has the vector as float32
-	atTurned       int  // and turned rows
+	atTransposed   int  // and transposed rows
 }
 
 const (
-	vectorBytes = 1 << 17 // of the matrix, for a chunk at least
-	mostVector  = 1 << 16 // elements of a row: routines are not to take long
-	sumCols     = 512     // of a chunk that adds up the sums of slices
-	sumWidth    = 4096    // sums that stay in the first cache
-	shortRows   = 20      // stored rows shorter than this take longer to add up in themselves
-	turnLanes   = 64      // rows that are turned at a time
+	vectorBytes    = 1 << 17 // of the matrix, for a chunk at least
+	mostVector     = 1 << 16 // elements of a row: routines are not to take long
+	sumCols        = 512     // of a chunk that adds up the sums of slices
+	sumWidth       = 4096    // sums that stay in L1
+	shortRows      = 20      // stored rows shorter than this take longer to add up in themselves
+	transposeLanes = 64      // rows that are transposed at a time
 )
 
 // newVectorProduct makes the kernel of such a product.
@@ -58,16 +58,16 @@ func newVectorProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec
 		vector:  operandOf{matrix: vector, element: element, size: element.Size()},
 		matrix:  operandOf{matrix: matrix, element: element, size: element.Size()},
 	}
-	k.turns = k.matrix.trans && k.k < shortRows
+	k.transposes = k.matrix.trans && k.k < shortRows
 	k.cutVector()
 	k.atX = tiling.RoundUp(4*max(k.width, k.TileN), ir.Align)
 	k.scratch = k.atX
 	if element != gemm.F32 {
 		k.scratch += 4 * tiling.RoundUp(k.k, 16)
 	}
-	if k.turns {
-		k.atTurned = k.scratch
-		k.scratch += 4 * turnLanes * k.k
+	if k.transposes {
+		k.atTransposed = k.scratch
+		k.scratch += 4 * transposeLanes * k.k
 	}
 	b.ReserveScratch(k.scratch)
 	k.store = k.Convert
@@ -130,18 +130,18 @@ func (k *vectorProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 	s, lds := unsafe.Pointer(&r.Values[m.pos][m.starts[0]*size]), m.stride*size
 	switch {
-	case k.turns:
+	case k.transposes:
 		clear(t.at(0))
-		turn, adds := k.Set.Transpose[m.element], k.Set.Adds[gemm.F32]
-		turned := unsafe.Pointer(&w.Scratch[k.atTurned])
-		for j := 0; j < t.Cols; j += turnLanes {
-			n := min(turnLanes, t.Cols-j)
+		transpose, adds := k.Set.Transpose[m.element], k.Set.Adds[gemm.F32]
+		transposed := unsafe.Pointer(&w.Scratch[k.atTransposed])
+		for j := 0; j < t.Cols; j += transposeLanes {
+			n := min(transposeLanes, t.Cols-j)
 			for i := 0; i < n; i += 16 {
 				l := min(16, n-i)
-				turn(unsafe.Add(turned, 4*i), 4*turnLanes, unsafe.Add(s, (t.Col+j+i)*lds), lds, k.k, 1<<l-1, 1<<l-1)
+				transpose(unsafe.Add(transposed, 4*i), 4*transposeLanes, unsafe.Add(s, (t.Col+j+i)*lds), lds, k.k, 1<<l-1, 1<<l-1)
 			}
 			for p := 0; p < k.k; p += 4 {
-				adds(unsafe.Add(t.Data, 4*j), unsafe.Add(x, 4*p), unsafe.Add(turned, 4*turnLanes*p), 4*turnLanes, min(4, k.k-p), n)
+				adds(unsafe.Add(t.Data, 4*j), unsafe.Add(x, 4*p), unsafe.Add(transposed, 4*transposeLanes*p), 4*transposeLanes, min(4, k.k-p), n)
 			}
 		}
 	case m.trans:
