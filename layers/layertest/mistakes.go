@@ -291,6 +291,24 @@ func (m *mistakes) wrongValues(name string, now reflect.Value) (wrong []any, ok 
 		case "Factor":
 			return []any{-1.0, 2.0, math.NaN()}, true
 		}
+	case []layers.Layer:
+		return []any{nil, []layers.Layer{nil}, []layers.Layer{&layers.Flatten{}}}, true
+	}
+	if now.Type() == reflect.TypeFor[layers.Layer]() {
+		if name == "BackwardLayer" || class == "TimeDistributed" {
+			return nil, true
+		}
+		return []any{nil, &layers.Flatten{}}, true
+	}
+	if now.Kind() == reflect.Interface && name == "MaskValue" {
+		return []any{0.5}, true
+	}
+	return wrongLists(class, name, now.Interface())
+}
+
+// wrongLists is wrongValues for fields that are lists of numbers or strings.
+func wrongLists(class, name string, now any) (wrong []any, ok bool) {
+	switch now.(type) {
 	case layers.PerAxis:
 		switch name {
 		case "Padding", "Cropping":
@@ -336,17 +354,6 @@ func (m *mistakes) wrongValues(name string, now reflect.Value) (wrong []any, ok 
 		if name == "Vocabulary" {
 			return []any{nil, []string{"a", "a"}}, true
 		}
-	case []layers.Layer:
-		return []any{nil, []layers.Layer{nil}, []layers.Layer{&layers.Flatten{}}}, true
-	}
-	if now.Type() == reflect.TypeFor[layers.Layer]() {
-		if name == "BackwardLayer" || class == "TimeDistributed" {
-			return nil, true
-		}
-		return []any{nil, &layers.Flatten{}}, true
-	}
-	if now.Kind() == reflect.Interface && name == "MaskValue" {
-		return []any{0.5}, true
 	}
 	return nil, false
 }
