@@ -129,11 +129,3 @@ func TestErrors(t *testing.T) {
 func apply(l layers.Layer, p layers.Pass, x *tensor.Tensor) (err error) {
 	return try(func() { layers.Apply(l, p, x) })
 }
-
-// build builds l for float32 inputs of a shape.
-func build(t *testing.T, l layers.Layer, shape ...int) {
-	t.Helper()
-	if err := apply(l, layers.Pass{}, tensor.Placeholder(dtype.Float32, shape...)); err != nil {
-		t.Fatal(err)
-	}
-}
