@@ -160,7 +160,9 @@ func (p Problem) Block() Blocking {
 	}
 	if d.Slices.N == 1 {
 		d.columns()
-		d.Round = p.Rounds && p.Epilogue == NoEpilogue && p.K > 0 && d.Depth >= p.K
+		// Where the rows of a tile follow each other one call rounds the whole tile.
+		whole := p.N%p.Micro.NR == 0 && d.Tiles.Cols >= p.N && 4*d.Tiles.Rows*p.N <= sumsBytes
+		d.Round = p.Rounds && !whole && p.Epilogue == NoEpilogue && p.K > 0 && d.Depth >= p.K
 		if !d.Direct && !d.Round && d.shallow() {
 			// To write sums and to read them again is most of the work.
 			d.Tiles.Rows = min(d.Tiles.Rows, tiling.RoundUp(max(1, sumsBytes/(4*d.Tiles.Cols)), d.Micro.MR))

@@ -48,6 +48,7 @@ type product struct {
 	ldSums     int      // bytes from a row of the accumulators to the next
 
 	store        tileStore
+	narrow       gemm.Pack     // rounds a micro-tile to the result's type, or nil
 	tileEpilogue *tileEpilogue // what after does, if kernels can, or nil
 	lowEpilogue  *lowEpilogue  // what after does, if that can be done as sums are rounded, or nil
 
@@ -169,6 +170,9 @@ func newProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, dims *dims) exec.Ke
 		element, k.tiles = gemm.Pairs, t
 	}
 	k.a, k.b = newOperandOf(dims.a, element), newOperandOf(dims.b, element)
+	if k.To.Is16() && k.tiles.NR <= 32 {
+		k.narrow = set.NarrowLanes[gemm.ElementOf[k.To]]
+	}
 	k.After = elementwise.NewEpilogue(b, v, 2, k.N)
 	k.tileEpilogue, k.lowEpilogue = newTileEpilogue(b, v, set, k.N), newLowEpilogue(b, v, set, k.N)
 	if k.batches == 1 && k.m > k.tiles.MR && k.m <= CacheRows && k.b.size*k.N*k.k >= CacheBytes && backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1]) {
@@ -233,7 +237,7 @@ func (k *product) epilogueStore() tileStore {
 func (k *product) problem() Problem {
 	p := Problem{
 		M: k.m, N: k.N, K: k.k, Batches: k.batches, A: k.a.operand(), B: k.b.operand(),
-		To: k.To, Micro: k.tiles, Rounds: k.tiles.NR <= 32 && k.To.Is16() && k.Set.NarrowLanes[gemm.ElementOf[k.To]] != nil, Cached: k.uncached != nil, Transposed: k.transposed != nil,
+		To: k.To, Micro: k.tiles, Rounds: k.narrow != nil, Cached: k.uncached != nil, Transposed: k.transposed != nil,
 	}
 	switch {
 	case k.tileEpilogue != nil:

@@ -4,7 +4,6 @@ import (
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
-	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 )
 
@@ -412,7 +411,6 @@ func (c *chunk) multiply() {
 	fetches := rowsFirst && cells >= 4 // others do not come to the first piece
 	panels := tiling.CeilDiv(tile.Cols, nr)
 	c.operandB()
-	round := k.Set.NarrowLanes[gemm.ElementOf[k.To]]
 	firstRows := newRowsCut(tile.Rows, c.heights)
 	rows, panel, i := firstRows, 0, 0
 	for n := range panels * c.heights {
@@ -483,7 +481,7 @@ func (c *chunk) multiply() {
 		}
 		if k.Round {
 			to := unsafe.Pointer(&c.r.Values[k.Out][2*((tile.Row+at)*k.N+tile.Col+j)])
-			round(to, 2*k.N, d, c.ldd, h, mask, mask)
+			k.narrow(to, 2*k.N, d, c.ldd, h, mask, mask)
 		}
 		if finish != nil {
 			finish.tile(c.r, tile.Row+at, tile.Col+j, h, 4*k.N, d, mask)
