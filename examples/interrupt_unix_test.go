@@ -26,7 +26,7 @@ func TestInterrupt(t *testing.T) {
 		{"guide", []string{"-epochs", "20", "-units", "32", "-batch", "128"}, "Epoch 3/", "Test loss:"},
 		{"customloop", []string{"-epochs", "20", "-units", "32", "-batch", "128"}, "Epoch 2:", "loss="},
 		{"mnistcnn", []string{"-epochs", "3"}, "Epoch 2/", "Test loss:"},
-		{"rossmann", []string{"-epochs", "3", "-rows", "20000"}, "Epoch 2/", "Test loss:"},
+		{"rossmann", []string{"-epochs", "3", "-rows", "10000"}, "Epoch 2/", "Test loss:"},
 		{"unet", []string{"-epochs", "4", "-images", "40"}, "Epoch 2/", "Test loss:"},
 		{"bert", []string{"-epochs", "3", "-texts", "900"}, "Epoch 2/", "Test loss:"},
 	} {

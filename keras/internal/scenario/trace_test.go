@@ -20,15 +20,16 @@ type record struct {
 
 // values decodes the numbers of a record.
 func (r record) values() []float64 {
-	var out []float64
 	if r.Wide {
-		for i := 0; i < len(r.Data); i += 8 {
-			out = append(out, math.Float64frombits(binary.LittleEndian.Uint64(r.Data[i:])))
+		out := make([]float64, len(r.Data)/8)
+		for i := range out {
+			out[i] = math.Float64frombits(binary.LittleEndian.Uint64(r.Data[8*i:]))
 		}
 		return out
 	}
-	for i := 0; i < len(r.Data); i += 4 {
-		out = append(out, float64(math.Float32frombits(binary.LittleEndian.Uint32(r.Data[i:]))))
+	out := make([]float64, len(r.Data)/4)
+	for i := range out {
+		out[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(r.Data[4*i:])))
 	}
 	return out
 }
