@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -139,6 +141,36 @@ func naiveReduce(c op.Code, x array, axes []int) []float64 {
 		r[i] = fold(c, g)
 	}
 	return r
+}
+
+// TestReduceWorkers: sums of several segments have the same bits for every number of
+// workers that they are compiled for and run by.
+func TestReduceWorkers(t *testing.T) {
+	isatest.SkipEmulated(t, "how work is shared does not depend on the processor")
+	rng := rand.New(rand.NewPCG(15, 16))
+	// Segments of float32 are joined in float64, whose last bits seldom reach the
+	// result: float64 shows another order of the sum.
+	for _, d := range []dtype.DType{dtype.Float64, dtype.Float32, dtype.BFloat16} {
+		for _, s := range []struct {
+			shape op.Shape
+			axis  int
+		}{{op.Shape{23, 40_001}, 1}, {op.Shape{5, 200_003}, 1}, {op.Shape{40_001, 7}, 0}} {
+			x := randomArray(rng, d, s.shape...)
+			forEachVectors(t, func(t *testing.T) {
+				var first []byte
+				for _, procs := range []int{1, 2, 3, 8} {
+					before := runtime.GOMAXPROCS(procs)
+					got := eval(t, op.Sum, op.Attr{Axes: []int{s.axis}, DType: d.Accumulator()}, x).data
+					runtime.GOMAXPROCS(before)
+					if first == nil {
+						first = got
+					} else if !bytes.Equal(got, first) {
+						t.Errorf("sums of %v along axis %d have other bits with %d workers", x.Type, s.axis, procs)
+					}
+				}
+			})
+		}
+	}
 }
 
 func TestReduce(t *testing.T) { forEachVectors(t, testReduce) }

@@ -90,6 +90,10 @@ func TestFaults(t *testing.T) {
 		caught := func(env []string, word string, args ...string) string {
 			args = append(args, "-test.failfast", "-test.timeout=4m", "-reduce=false")
 			said, ok := command(here, 5*time.Minute, env, binary, args...)
+			if strings.Contains(said, "panic: test timed out") {
+				t.Logf("%s: %q takes more than four minutes, which says nothing", f.name, args)
+				return ""
+			}
 			if ok || word != "" && !strings.Contains(said, word) {
 				return ""
 			}
