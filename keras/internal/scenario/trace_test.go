@@ -131,10 +131,15 @@ const (
 // large those may be.
 const gradientNorm = "gradient_norm"
 
-// series is the Series, with all gradients' norms in one.
+// series is the Series, with all gradients' norms in one, and all losses: the loss of
+// a model that is sure of its labels is the rounding error of a probability near 1,
+// which the loss of its first steps says the size of.
 func (r record) series() string {
-	if strings.HasSuffix(r.Series, "/"+gradientNorm) {
+	switch {
+	case strings.HasSuffix(r.Series, "/"+gradientNorm):
 		return gradientNorm
+	case strings.HasSuffix(r.Series, "loss"):
+		return "loss"
 	}
 	return r.Series
 }
