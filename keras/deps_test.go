@@ -83,14 +83,14 @@ var imports = map[string]string{
 	"layers/regularizers":          "backend/dtype backend/tensor layers/callspec",
 	"layers/layertest":             "backend backend/dtype backend/op backend/tensor backend/tensor/tensortest layers policy",
 	"losses":                       "backend/dtype backend/op backend/suggest backend/tensor backend/tensor/lossshape backend/tensor/lossmath",
-	"optimizers":                   "backend/dtype backend/op backend/suggest backend/tensor internal/kerasstate",
+	"optimizers":                   "backend/dtype backend/op backend/suggest backend/tensor optimizers/kerasstate",
 	"keras/metrics":                "backend/dtype backend/op backend/suggest backend/tensor backend/tensor/lossshape backend/tensor/lossmath",
-	"keras":                        "backend backend/cpu backend/cuda backend/driver backend/dtype backend/ir backend/op backend/suggest backend/tensor internal/kerasstate keras/exponents keras/internal/console keras/internal/pipeline keras/metrics layers losses optimizers policy github.com/rivo/uniseg github.com/schollz/progressbar/v3",
+	"keras":                        "backend backend/cpu backend/cuda backend/driver backend/dtype backend/ir backend/op backend/suggest backend/tensor optimizers/kerasstate keras/exponents keras/internal/console keras/internal/pipeline keras/metrics layers losses optimizers policy github.com/rivo/uniseg github.com/schollz/progressbar/v3",
 	"keras/callbacks":              "backend/suggest backend/tensor keras keras/checkpoint keras/exponents keras/internal/atomicfile keras/metrics keras/saving keras/tensorboard optimizers",
 	"keras/checkpoint":             "backend/dtype backend/op backend/tensor keras keras/internal/atomicfile keras/internal/safeio",
 	"keras/exponents":              "backend/dtype",
 	"keras/plot":                   "keras keras/exponents keras/internal/atomicfile keras/internal/console layers github.com/guptarohit/asciigraph gonum.org/v1/plot gonum.org/v1/plot/font gonum.org/v1/plot/plotter gonum.org/v1/plot/vg gonum.org/v1/plot/vg/draw",
-	"keras/saving":                 "backend/dtype backend/op backend/tensor internal/kerasstate keras keras/internal/atomicfile keras/internal/safeio keras/internal/npy keras/internal/hdf5 layers layers/preprocessing layers/callspec optimizers policy github.com/maruel/safetensors",
+	"keras/saving":                 "backend/dtype backend/op backend/tensor optimizers/kerasstate keras keras/internal/atomicfile keras/internal/safeio keras/internal/npy keras/internal/hdf5 layers layers/preprocessing layers/callspec optimizers policy github.com/maruel/safetensors",
 	"keras/internal/hdf5":          "keras/internal/safeio",
 	"keras/internal/atomicfile":    "",
 	"keras/internal/safeio":        "",
@@ -104,12 +104,15 @@ var imports = map[string]string{
 	"keras/datasets/digits":        "backend/philox backend/tensor keras",
 	"keras/datasets/mnist":         "backend/tensor keras keras/internal/atomicfile keras/internal/safeio",
 
-	"internal/kerasstate": "backend/tensor",
+	"optimizers/kerasstate": "backend/tensor",
 
 	"keras/ops": "backend/dtype backend/tensor",
 
 	"keras/internal/scenario": "", // tests only
 }
+
+// topLevel is the folders of the repository that packages lie in.
+var topLevel = []string{"backend", "examples", "keras", "layers", "losses", "optimizers", "policy"}
 
 // TestImports holds packages to the import rules: architecture that is not
 // executed erodes in silence. With the tag cuda there are more packages and
@@ -137,6 +140,9 @@ func TestImports(t *testing.T) {
 			continue // programs import anything
 		}
 		known[name] = true
+		if top, _, _ := strings.Cut(name, "/"); !slices.Contains(topLevel, top) {
+			t.Errorf("package %s lies in %s; the top level is %v", name, top, topLevel)
+		}
 		rule, ok := imports[name]
 		if !ok {
 			t.Errorf("package %s has no rule; add one to keras/deps_test.go and docs/architecture.md", name)

@@ -11,9 +11,9 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/internal/kerasstate"
 	"github.com/mezzo-ml/mezzo/keras/internal/console"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/optimizers/kerasstate"
 )
 
 // Summary writes a table of the model's layers to w (Keras: Model.summary):

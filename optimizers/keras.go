@@ -7,7 +7,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/internal/kerasstate"
+	"github.com/mezzo-ml/mezzo/optimizers/kerasstate"
 )
 
 // kerasFormat is implemented by optimizers whose state has another form in
