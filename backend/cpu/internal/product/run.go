@@ -465,10 +465,11 @@ func (c *chunk) multiply() {
 			s, lds = finish.term(c.r, tile.Row+at, tile.Col+j), finish.ld
 		}
 		mask := uint(1)<<cols - 1
-		a, d := unsafe.Add(c.a, at*c.rowA), unsafe.Add(c.d, at*c.ldd+4*j)
+		to := at*c.ldd + 4*j
 		if k.Round {
-			d = c.d
+			to = 0 // one micro-tile at a time
 		}
+		a, d := unsafe.Add(c.a, at*c.rowA), unsafe.Add(c.d, to)
 		switch narrow := cols <= t.NarrowNR; {
 		case copied != nil:
 			copying[h](cells, a, lda, b, ldb, s, lds, d, c.ldd, mask, copied)
