@@ -227,6 +227,9 @@ func TestDistribution(t *testing.T) {
 	if err := table.distribution(kinds[0], "float32", 7, all, 1); err != nil {
 		t.Fatal(err)
 	}
+	if err := table.random(t.Context(), 1, 1, []string{"mm", "product"}, 1); err == nil || !strings.Contains(err.Error(), `got "product"`) {
+		t.Errorf("an unknown kind: %v", err)
+	}
 	want := "mm, float32: torch's time / Mezzo's on 100 shapes of seed 7: 5th percentile 0.12, median 1.02, 95th 1.92, worst 0.02; 49 % below 1\n\n" +
 		"| row | µs | GFLOP/s | torch, µs | torch / Mezzo |\n|---|---|---|---|---|\n| row0 | 1 | 1 | 0.02 (mm) | 0.02 |\n\n"
 	if b.String() != want {

@@ -94,6 +94,11 @@ func (c comparison) ratio() float64 { return c.theirs / c.ours }
 // random times n shapes of each kind and prints how the ratios are distributed and
 // the worst rows. A seed always gives the same shapes.
 func (t *table) random(ctx context.Context, n int, seed uint64, names []string, worst int) error {
+	for _, name := range names {
+		if !slices.ContainsFunc(kinds, func(k kind) bool { return k.name == name }) {
+			return fmt.Errorf("-kinds: got %q; want some of mm, conv and attention", name)
+		}
+	}
 	for _, k := range kinds {
 		if !slices.Contains(names, k.name) {
 			continue
