@@ -10,16 +10,16 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// problem is what the choice of an algorithm depends on.
+// problem is the input of the choice of an algorithm.
 type problem struct {
 	b     *exec.Builder
 	v     *ir.Value
 	set   *gemm.Set
-	pairs bool // blocks are pairs of bfloat16
+	pairs bool // multiply pairs of bfloat16
 }
 
-// algorithms are the algorithms of AttentionForward and AttentionGrad: what the
-// products of blocks multiply.
+// algorithms are the algorithms of AttentionForward and AttentionGrad, named after the
+// element type of their products.
 var algorithms = []exec.Algorithm[problem]{
 	{
 		Name: "pairs",
@@ -51,7 +51,7 @@ func (p problem) build() exec.Kernel {
 	return newForward(p)
 }
 
-// New makes the kernel of AttentionForward or AttentionGrad.
+// New returns the kernel of AttentionForward or AttentionGrad.
 func New(b *exec.Builder, v *ir.Value) exec.Kernel {
 	set := gemm.Current()
 	if set == nil {

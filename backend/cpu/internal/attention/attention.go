@@ -6,16 +6,15 @@
 // gemm, scores.go and rows.go process rows of scores (masks, softmax, dropout),
 // results.go stores heads, prefetch.go lists what a block prefetches.
 //
-// The weight of a key is exp(scale·(p - largest))/sum in both passes, where p is the
-// product of query and key and largest the largest of the query's. The difference is
-// formed first: it is exact for products near the largest. Both passes form products
-// in the same order, so that no product is above the largest, and weights are as
-// exact as Softmax's for every size of scores. AttentionForward keeps the largest
-// product and 1/sum of each query for the gradient. One logarithm of the sum in place
-// of both would carry the rounding of the largest score into every weight. The
-// gradient by a score is weight·(dP - mean). Where all of a query's weight is on one
-// key, mean is summed up in the order of dP, so that the difference is 0 and not a
-// rounding error.
+// Both passes compute the weight of a key as exp(scale·(p - largest))/sum, where p is
+// the product of query and key and largest is the query's largest product. The
+// difference comes first because it is exact for products near the largest. Both passes
+// form products in the same order, so that no product is above the largest, and weights
+// are as exact as Softmax's for scores of any size. AttentionForward keeps the largest
+// product and 1/sum of each query for the gradient; one logarithm of the sum in place
+// of both would carry the rounding of the largest score into every weight. The gradient
+// of a score is weight·(dP - mean). Where all of a query's weight is on one key, mean
+// is summed in the order of dP, so that the difference is exactly 0.
 package attention
 
 import (
@@ -29,24 +28,23 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// attention is what AttentionForward and AttentionGrad have in common. Scores
-// exist for a block of queries and keys at a time, after Dao et al.,
-// "FlashAttention" (2022): the forward pass keeps the largest score and the sum of
-// exponentials of each query so far, the backward pass computes the weights again
-// from both. That the largest score is the one it was, to the last bit, is what the
-// kernels of products promise, whose sums are formed in one order.
+// attention is the common part of AttentionForward and AttentionGrad. Scores exist for
+// one block of queries and keys at a time, after Dao et al., "FlashAttention" (2022).
+// The forward pass keeps each query's largest score and sum of exponentials; the
+// backward pass recomputes the weights from both. It finds the same largest score, to
+// the last bit, because micro-kernels add products in one fixed order.
 type attention struct {
 	op.AttentionSizes
 	blocks
 	attr op.Attr
 	drop *dropout // or nil
 
-	q, k, v, mask, state int // values
+	q, k, v, mask, state int // positions in Run.Values
 	maskStep             [4]int
 
-	before, after float32 // the scale, as a factor of queries, ±1, and of differences of scores
-	blockKeys     int     // keys of a block
-	blockRows     int     // queries of a block
+	before, after float32 // factors of queries (the scale's sign) and of differences of scores
+	blockKeys     int     // per block
+	blockRows     int     // queries per block
 
 	atNumbers, atKeep, atRandom int
 }
@@ -72,15 +70,15 @@ func (k *attention) init(p problem, operands int) {
 	if k.State >= 0 {
 		k.state, k.drop = b.At(v.Args[k.State]), newDropout(v.Attr)
 	}
-	// Scores take the scale on their way to exponentials, after the largest has been
-	// subtracted: that is exact for scores near it, however large they are.
+	// The scale is applied after the largest score is subtracted: that is exact for
+	// scores near the largest, however large they are.
 	sign, factor := v.Attr.ScoreFactors()
 	k.before, k.after = float32(sign), float32(factor)
-	if k.after == 0 { // underflowed
+	if k.after == 0 { // underflow
 		k.before, k.after = 0, 1
 	}
-	// A packed block of keys and one of values, and the accumulators of as many
-	// gradients, are to stay in L2.
+	// A packed block of keys, one of values and the accumulators of their gradients
+	// must stay in L2.
 	most := 512
 	for most > 64 && most*max(k.Features, k.ValueFeatures) > 512*64 {
 		most /= 2
@@ -88,8 +86,8 @@ func (k *attention) init(p problem, operands int) {
 	k.blockKeys = tiling.Even(k.Keys, most, k.tiles.NR)
 }
 
-// operand is where the features of a head begin, and the bytes from a step to
-// the next.
+// operand returns the address of a head's features at a step, and the bytes from one
+// step to the next.
 func (k *attention) operand(data []byte, batch, steps, heads, head, step, features int) (unsafe.Pointer, int) {
 	size := k.from.Size()
 	at := (((batch*steps+step)*heads + head) * features) * size
@@ -99,8 +97,8 @@ func (k *attention) operand(data []byte, batch, steps, heads, head, step, featur
 	return unsafe.Pointer(&data[at]), heads * features * size
 }
 
-// span is the keys that queries from lo to hi see of the block from s on, as
-// panels: those from first to last, not included.
+// seen returns the range [first, last) of panels of the block of n keys from s on that
+// queries in [lo, hi) see.
 func (k *attention) seen(lo, hi, s, n int) (first, last int) {
 	from, _ := k.Seen(k.attr, lo)
 	_, to := k.Seen(k.attr, hi-1)
@@ -111,25 +109,25 @@ func (k *attention) seen(lo, hi, s, n int) (first, last int) {
 	return from / k.tiles.NR, tiling.CeilDiv(to, k.tiles.NR)
 }
 
-// seenRow is the keys that query t sees of the columns from s to s+n.
+// seenRow returns the range of columns in [s, s+n), relative to s, that query t sees.
 func (k *attention) seenRow(t, s, n int) (lo, hi int) {
 	lo, hi = k.Seen(k.attr, t)
 	lo, hi = min(max(lo-s, 0), n), max(min(hi-s, n), 0)
 	return lo, max(lo, hi)
 }
 
-// split is the largest score of each query and 1 over the sum of its exponentials,
-// [B H T] each.
+// split splits statistics into the largest score of each query and the reciprocal of
+// its sum of exponentials, [B H T] each.
 func (k *attention) split(statistics []byte) (tops, inverses []float32) {
 	all := dtype.View[float32](statistics)
 	return all[:len(all)/2], all[len(all)/2:]
 }
 
-// partly reports whether queries see a part of the keys, by their places.
+// partly reports whether the positions of queries decide which keys they see.
 func (k *attention) partly() bool { return k.attr.Causal || k.attr.SlidingWindow > 0 }
 
-// alike is how many of n queries from t on see the same of the columns from s to
-// s+cols as the first, and what.
+// alike returns how many of n queries from t on see the same range [lo, hi) of the
+// columns from s to s+cols, and that range.
 func (k *attention) alike(t, n, s, cols int) (same, lo, hi int) {
 	lo, hi = k.seenRow(t, s, cols)
 	if !k.partly() {
@@ -143,20 +141,20 @@ func (k *attention) alike(t, n, s, cols int) (same, lo, hi int) {
 	return same, lo, hi
 }
 
-// forward is AttentionForward. A chunk is some queries of a head,
-// which go through the keys block by block.
+// forward is the kernel of AttentionForward. A chunk is a range of a head's queries,
+// which visit the keys block by block.
 type forward struct {
 	attention
 	result     headResult
-	statistics exec.Result // of each query: the largest scores, then 1 over the sums
-	queries    int         // of a chunk
-	chunks     int         // of a head
+	statistics exec.Result // the largest scores of all queries, then 1 over the sums
+	queries    int         // per chunk
+	chunks     int         // per head
 
 	ldQ, ldS, ldO                                                              int
 	atQ, atO, atTop, atSum, atBefore, atFresh, atScale, atBlind, atK, atV, atS int
 }
 
-// newForward makes the kernel of AttentionForward.
+// newForward returns the kernel of AttentionForward.
 func newForward(p problem) exec.Kernel {
 	b, v := p.b, p.v
 	k := &forward{}
@@ -167,8 +165,8 @@ func newForward(p problem) exec.Kernel {
 	if k.pairs {
 		k.blockRows = 2 * k.tiles.MR
 	}
-	// Chunks pack all keys and values, so there are no more than keep some
-	// dozens of cores busy.
+	// Each chunk packs all keys and values, so there are only enough chunks to keep a
+	// few dozen cores busy.
 	k.queries = k.Queries
 	for k.queries >= 4*k.blockRows && k.Batch*k.Heads*tiling.CeilDiv(k.Queries, k.queries) < 64 {
 		k.queries = tiling.Even(k.Queries, tiling.CeilDiv(k.queries, 2), k.blockRows)
@@ -231,7 +229,7 @@ func (k *forward) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	k.store(r, w, batch, head, t0, n)
 }
 
-// block takes rows queries of a chunk, from t on, through a block of keys.
+// block computes rows queries of a chunk, from t on, against one block of keys.
 func (k *forward) block(r *exec.Run, w *exec.Worker, next *prefetchList, batch, head, t0, t, rows, s, keys int, key, value panels) {
 	first, last := k.seen(t0+t, t0+t+rows, s, keys)
 	if first == last {
@@ -252,7 +250,7 @@ func (k *forward) block(r *exec.Run, w *exec.Worker, next *prefetchList, batch, 
 	k.multiply(unsafe.Add(base, k.atO+t*k.ldO), k.ldO, rows, k.ValueFeatures, k.cells(cols), scores, k.ldS, false, value.from(row, 0), s > 0 || k.partly(), next)
 }
 
-// prefetches is what chunk i writes and the next one reads.
+// prefetches lists the rows that chunk i writes and the next chunk reads.
 func (k *forward) prefetches(r *exec.Run, i int) (a prefetchList) {
 	head := func(i int) (batch, head int) { return i / (k.chunks * k.Heads), i / k.chunks % k.Heads }
 	batch, h := head(i)
@@ -270,8 +268,8 @@ func (k *forward) prefetches(r *exec.Run, i int) (a prefetchList) {
 	return a
 }
 
-// weigh converts scores, of queries from number i of the chunk on, into weights that
-// are not yet divided by their sum.
+// weigh converts scores of the chunk's queries from i on into weights that are not yet
+// divided by their sum.
 func (k *forward) weigh(r *exec.Run, w *exec.Worker, b scoreRows, i int) {
 	if b.lo == b.n {
 		b.clear(k.pairs)
@@ -297,7 +295,7 @@ func (k *forward) weigh(r *exec.Run, w *exec.Worker, b scoreRows, i int) {
 	}
 }
 
-// store divides the sums of a chunk and writes them.
+// store divides a chunk's sums by the sums of weights and writes them.
 func (k *forward) store(r *exec.Run, w *exec.Worker, batch, head, t0, n int) {
 	top, sum := lanes.ViewOf[float32](w.Scratch[k.atTop:], n), lanes.ViewOf[float64](w.Scratch[k.atSum:], n)
 	blind := lanes.ViewOf[byte](w.Scratch[k.atBlind:], n)
@@ -306,7 +304,7 @@ func (k *forward) store(r *exec.Run, w *exec.Worker, batch, head, t0, n int) {
 			continue
 		}
 		if blind[i] = lanes.Truth(!k.sees(r, batch, head, t0+i)); blind[i] == 0 {
-			sum[i] = math.NaN() // as the softmax of infinities is
+			sum[i] = math.NaN() // as Softmax of infinities
 		}
 	}
 	first := (batch*k.Queries+t0)*k.Heads + head

@@ -11,17 +11,17 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// blocks multiplies small matrices that lie in a worker's scratch memory:
-// what attention is made of. Operands are float32, or pairs of bfloat16 where
-// the processor multiplies blocks of those; sums are float32.
+// blocks multiplies small matrices in a worker's scratch memory. Operands are float32,
+// or pairs of bfloat16 if the processor has matrix instructions for them; sums are
+// float32.
 //
-// All matrices have room for whole kernels: rows up to a multiple of Unit,
-// columns up to one of NR, and inner dimensions are padded with zeros.
+// All matrices have room for whole micro-tiles: rows are padded to a multiple of Unit,
+// columns to a multiple of NR, inner dimensions with zeros.
 type blocks struct {
 	set     *gemm.Set
 	tiles   *gemm.Tiles
-	from    dtype.DType  // of operands in memory
-	element gemm.Element // how they are packed
+	from    dtype.DType  // element type of operands in memory
+	element gemm.Element // element type when packed
 	pairs   bool
 }
 
@@ -33,54 +33,56 @@ func newBlocks(set *gemm.Set, d dtype.DType, pairs bool) blocks {
 	return x
 }
 
-// cells is the number of elements of 4 bytes that n elements of an inner
-// dimension are padded to, and depth the elements in them.
+// cells returns the 4-byte elements that hold n elements of an inner dimension, padded;
+// depth returns the elements in them.
 func (x *blocks) cells(n int) int {
 	return tiling.RoundUp(tiling.CeilDiv(n, x.tiles.Step), x.tiles.Deep)
 }
 func (x *blocks) depth(n int) int { return x.cells(n) * x.tiles.Step }
 
-// rows and cols are what n rows or columns are padded to.
+// rows and cols return n padded for rows and columns.
 func (x *blocks) rows(n int) int { return tiling.RoundUp(n, x.tiles.Unit) }
 func (x *blocks) cols(n int) int { return tiling.RoundUp(n, x.tiles.NR) }
 
-// rowLD is the bytes from a row of n elements to the next, when they are the
-// first operand or, of float32, any: so that rows share no cache lines.
+// rowLD returns the leading dimension, in bytes, of a first operand with n columns. A
+// float32 matrix with it can also be a second operand in place. Rows share no cache
+// lines.
 func (x *blocks) rowLD(n int) int { return paddedLD(4 * max(x.cells(n), x.cols(n)/x.tiles.Step)) }
 
-// sumLD is the bytes from a row of n sums to the next.
+// sumLD returns the leading dimension, in bytes, of sums with n columns.
 func (x *blocks) sumLD(n int) int { return paddedLD(4 * x.cols(n)) }
 
-// paddedLD is n bytes and a distance to the next row that is no power of two.
+// paddedLD returns a leading dimension for rows of n bytes that is no power of two, so
+// that rows do not share cache sets.
 func paddedLD(n int) int { return tiling.RoundUp(n, 2*product.RowPad) + 2*product.RowPad }
 
-// size is the bytes of a packed second operand.
+// size returns the bytes of a packed second operand.
 func (x *blocks) size(depth, cols int) int { return 4 * x.cells(depth) * x.cols(cols) }
 
-// panels is a second operand: panels of NR columns, some bytes apart, with
-// rows ld bytes apart.
+// panels is a second operand: panels of NR columns, panel bytes apart, with rows ld
+// bytes apart.
 type panels struct {
 	data      unsafe.Pointer
 	panel, ld int
 }
 
-// packed is what transposed and straight write to d.
+// packed returns the layout that transposed and straight write to d.
 func (x *blocks) packed(d unsafe.Pointer, depth int) panels {
 	nr := 4 * x.tiles.NR
 	return panels{d, nr * x.cells(depth), nr}
 }
 
-// inPlace is a matrix of float32 as second operand.
+// inPlace is a float32 matrix as a second operand without packing.
 func (x *blocks) inPlace(d unsafe.Pointer, ld int) panels { return panels{d, 4 * x.tiles.NR, ld} }
 
-// from is b without its first rows and panels.
+// from returns b without its first row rows and panel panels.
 func (b panels) from(row, panel int) panels {
 	b.data = unsafe.Add(b.data, row*b.ld+panel*b.panel)
 	return b
 }
 
-// transposed packs cols rows of elements, lds bytes apart, as the columns of a
-// second operand with as many rows as they have elements.
+// transposed packs cols rows of depth elements, lds bytes apart, as the columns of a
+// second operand.
 func (x *blocks) transposed(d, src unsafe.Pointer, lds, cols, depth int) panels {
 	nr, b := x.tiles.NR, x.packed(d, depth)
 	for j := 0; j < cols; j += nr {
@@ -109,15 +111,15 @@ func (x *blocks) straight(d, src unsafe.Pointer, lds, cols, depth int) panels {
 	return b
 }
 
-// pad clears the rows of a panel that follow depth rows.
+// pad clears the padding rows of a panel, after depth rows.
 func (x *blocks) pad(d unsafe.Pointer, depth int) {
 	nr, used, cells := x.tiles.NR, tiling.CeilDiv(depth, x.tiles.Step), x.cells(depth)
 	clear(unsafe.Slice((*uint32)(unsafe.Add(d, 4*nr*used)), nr*(cells-used)))
 }
 
-// load copies rows of n elements, lds bytes apart, as a first operand, times
-// scale, and clears what pads them. Pairs are rounded once more unless that is
-// exact.
+// load copies rows of n elements, lds bytes apart, as a first operand, multiplied by
+// scale, and clears their padding. Pairs are rounded to bfloat16 again if scale is not
+// 1.
 func (x *blocks) load(d unsafe.Pointer, ld int, src unsafe.Pointer, lds, rows, n int, scale float32) {
 	size, end := n*4, 4*x.cells(n)
 	if x.pairs {
@@ -153,9 +155,9 @@ func (x *blocks) load(d unsafe.Pointer, ld int, src unsafe.Pointer, lds, rows, n
 	}
 }
 
-// multiply computes d = a·b, or adds that to d: rows times cols sums, cells
-// steps deep. If transposed, a lies with the inner dimension down. With each kernel
-// comes a part of what is needed next.
+// multiply computes d = a·b or d += a·b: rows × cols sums over cells 4-byte elements.
+// If transposed, consecutive elements of the inner dimension are lda bytes apart in a.
+// Each micro-kernel call also prefetches a part of next.
 func (x *blocks) multiply(d unsafe.Pointer, ldd, rows, cols, cells int, a unsafe.Pointer, lda int, transposed bool, b panels, add bool, next *prefetchList) {
 	t := x.tiles
 	rowA := lda
@@ -186,7 +188,7 @@ func (x *blocks) multiply(d unsafe.Pointer, ldd, rows, cols, cells int, a unsafe
 	}
 }
 
-// begin comes before multiplications, end after the last.
+// begin must be called before products, end after the last.
 func (x *blocks) begin() {
 	if x.tiles.Begin != nil {
 		runtime.LockOSThread()
@@ -201,5 +203,5 @@ func (x *blocks) end() {
 	}
 }
 
-// floatsAt is n elements of float32 at p.
+// floatsAt returns the n float32 at p.
 func floatsAt(p unsafe.Pointer, n int) []float32 { return unsafe.Slice((*float32)(p), n) }

@@ -13,46 +13,47 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// gradient is AttentionGrad. With weights W, result Y = W·V and the
-// gradient G of Y,
+// gradient is the kernel of AttentionGrad. With weights W, result Y = W·V and Y's
+// gradient G it computes
 //
 //	dV = Wᵀ·G    dS = W∘(G·Vᵀ - rowsum(G∘Y))·scale    dQ = dS·K    dK = dSᵀ·Q
 //
-// where dropout multiplies W in the first and G·Vᵀ in the second by what is
-// kept. The gradients of keys and values are summed up transposed: so weights
-// are always the second operand of a product, and need not be transposed.
+// Dropout multiplies W in the first formula and G·Vᵀ in the second by its scaled mask.
+// dK and dV are accumulated transposed, [features keys]: weights are then always the
+// second operand of a product and need no transpose.
 //
-// A head of keys and values is a chunk, with all its queries, if there are
-// enough of those. Else there are two passes, one over queries and one over
-// keys, which compute the weights twice: nothing is added up by two workers.
+// If there are enough heads, one pass suffices: a chunk is a head of keys and values
+// with all its queries. Otherwise one pass over queries computes dQ and one over keys
+// dK and dV. Both compute the weights, but no two workers add to the same sum.
 type gradient struct {
 	attention
 	y, statistics, g int
 	dq, dk, dv       headResult
 	passes           []gradPass
-	means            lanes.Rows // over a result and its gradient
+	means            lanes.Rows // rows of the means: Y and G
 
 	ldQ, ldG, ldS, ldT                                      int
 	atQ, atG, atTransposedQ, atTransposedG, atPairs, atMean int
 	atKey, atRow, atValue, atWeights, atSlopes              int
-	atPacked                                                int // of pairs
+	atPacked                                                int // packed weights or slopes, if pairs
 	atDQ, atDK, atDV                                        int
 }
 
-// gradPass computes gradients in chunks of some queries and some keys.
+// gradPass computes some of the gradients; a chunk is a range of queries and a range of
+// keys of one head of keys.
 type gradPass struct {
 	*gradient
-	queries, keys        int // of a chunk
-	ofQueries, ofKeys    bool
-	queryParts, keyParts int
+	queries, keys        int  // per chunk
+	ofQueries, ofKeys    bool // whether the pass computes dQ; dK and dV
+	queryParts, keyParts int  // chunks of a head
 }
 
 const (
 	enoughChunks  = 16
-	gradientBytes = 8 << 20 // of the sums of a head's queries
+	gradientBytes = 8 << 20 // limit for the dQ sums of a chunk
 )
 
-// newGradient makes the kernel of AttentionGrad.
+// newGradient returns the kernel of AttentionGrad.
 func newGradient(p problem) exec.Kernel {
 	b, v := p.b, p.v
 	k := &gradient{y: b.At(v.Args[3]), statistics: b.At(v.Args[4]), g: b.At(v.Args[5])}
@@ -82,7 +83,7 @@ func newGradient(p problem) exec.Kernel {
 	k.atMean = l.Take(4 * k.blockRows)
 	k.atKey, k.atValue = l.Take(k.size(k.Features, k.blockKeys)), l.Take(k.size(k.ValueFeatures, k.blockKeys))
 	k.atRow = l.Take(k.size(k.blockKeys, k.Features))
-	// They hold packed results before weights, and a row of features after.
+	// Both hold packed Y or squares before weights, and transposed sums after.
 	block := max(rows*k.ldS, k.size(k.ValueFeatures, k.blockRows), k.transposedLD(max(k.Features, k.ValueFeatures)))
 	k.atWeights, k.atSlopes = l.Take(block), l.Take(block)
 	if k.pairs {
@@ -98,16 +99,17 @@ func newGradient(p problem) exec.Kernel {
 	return k
 }
 
-// rowsOf is the rows of sums of some queries of several heads.
+// rowsOf returns the rows of scratch memory for the dQ sums of so many heads and
+// queries.
 func (k *gradient) rowsOf(heads, queries int) int {
 	return heads * tiling.RoundUp(queries, k.blockRows)
 }
 
-// depthRows is what n rows are padded to when they are an inner dimension, too.
+// depthRows returns n padded for rows that are also an inner dimension.
 func (k *gradient) depthRows(n int) int { return k.rows(k.depth(n)) }
 
-// sumRows is what n rows of transposed sums are padded to: they are transposed back 16
-// at a time.
+// sumRows returns n padded for the rows of transposed sums, which are transposed back
+// 16 at a time.
 func (k *gradient) sumRows(n int) int { return tiling.RoundUp(n, max(16, k.tiles.Unit)) }
 
 func (k *gradient) Run(r *exec.Run) {
@@ -118,7 +120,7 @@ func (k *gradient) Run(r *exec.Run) {
 	}
 }
 
-// place is which queries and keys of which head chunk i is for.
+// place returns the batch element, head of keys, first query and first key of chunk i.
 func (p *gradPass) place(i int) (batch, head, q0, s0 int) {
 	q0, s0 = i%p.queryParts*p.queries, i/p.queryParts%p.keyParts*p.keys
 	head = i / (p.queryParts * p.keyParts) % p.KeyHeads
@@ -155,7 +157,7 @@ func (p *gradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
 			for t := 0; t < n; t += k.blockRows {
 				c.t, c.n = q0+t, min(k.blockRows, n-t)
 				next := p.prefetches(&c, i, j, t, n, s+keys == end)
-				var sums unsafe.Pointer // scratch has no room for them in the pass of the keys
+				var sums unsafe.Pointer // nil in the pass over keys, whose scratch memory has no room for dQ
 				if p.ofQueries {
 					sums = unsafe.Add(base, k.atDQ+(k.rowsOf(j, n)+t)*ldDQ)
 				}
@@ -179,14 +181,14 @@ func (p *gradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	k.dv.scaled.Fence()
 }
 
-// prefetches is what is fetched while chunk i computes a block, from query t of n on of
-// the head number j that shares the keys: the next block of queries, the next
-// chunk's keys, and where gradients go.
+// prefetches lists the rows to prefetch while chunk i computes the block of queries
+// from t on (of n) of the j-th head that shares the keys: the next block of queries,
+// the next chunk's keys and values, and the rows that gradients are stored to.
 func (p *gradPass) prefetches(c *gradBlock, i, j, t, n int, last bool) (a prefetchList) {
 	k := p.gradient
 	share, size := k.Heads/k.KeyHeads, k.from.Size()
 	blocks := share * tiling.CeilDiv(n, k.blockRows)
-	// part is this block's of as many rows as keys.
+	// part returns this block's share of the rows of keys.
 	part := func(keys int) (step, rows int) {
 		from, to := tiling.Cut(j*tiling.CeilDiv(n, k.blockRows)+t/k.blockRows, blocks, keys)
 		return from, to - from
@@ -230,7 +232,7 @@ func (p *gradPass) prefetches(c *gradBlock, i, j, t, n int, last bool) (a prefet
 	return a
 }
 
-// keepScale is what weights that are not dropped are multiplied by.
+// keepScale returns the factor of the weights that dropout keeps, or 1.
 func (k *gradient) keepScale() float32 {
 	if k.drop == nil {
 		return 1
@@ -238,15 +240,15 @@ func (k *gradient) keepScale() float32 {
 	return k.drop.scale
 }
 
-// storeTransposed writes sums, transposed back, times scale, as rows of a gradient from
-// row first on.
+// storeTransposed transposes sums back, multiplies them by scale and writes them as
+// rows of a gradient, from row first on.
 func (k *gradient) storeTransposed(r *exec.Run, w *exec.Worker, p *headResult, sums, first, keys int, scale float32) {
 	if p.Pos < 0 {
 		return
 	}
 	base := unsafe.Pointer(&w.Scratch[0])
 	to, ld := unsafe.Add(base, k.atWeights), k.transposedLD(p.features)
-	// A block of weights has room for some rows of features.
+	// There is room for as many rows as atWeights holds.
 	most := max(1, k.depthRows(k.blockRows)*k.ldS/ld)
 	for s := 0; s < keys; s += most {
 		n := min(most, keys-s)
@@ -257,11 +259,11 @@ func (k *gradient) storeTransposed(r *exec.Run, w *exec.Worker, p *headResult, s
 	}
 }
 
-// transposedLD is the bytes from a row of features to the next when sums are
-// transposed back.
+// transposedLD returns the leading dimension, in bytes, of sums that are transposed
+// back.
 func (k *gradient) transposedLD(features int) int { return 4 * tiling.RoundUp(features, 16) }
 
-// gradBlock is a block of queries and keys.
+// gradBlock is a block of queries and keys of one head.
 type gradBlock struct {
 	*gradient
 	r               *exec.Run
@@ -272,8 +274,8 @@ type gradBlock struct {
 	key, row, value panels
 }
 
-// compute adds what a block gives to the gradient of its queries, unless sums
-// is nil, and to those of its keys.
+// compute adds the block's terms to the dQ sums, unless sums is nil, and to those of dK
+// and dV if ofKeys.
 func (c *gradBlock) compute(sums unsafe.Pointer, ldDQ int, ofKeys bool, next *prefetchList) {
 	k, w := c.gradient, c.w
 	first, last := k.seen(c.t, c.t+c.n, c.s, c.keys)
@@ -327,15 +329,15 @@ func (c *gradBlock) compute(sums unsafe.Pointer, ldDQ int, ofKeys bool, next *pr
 	k.multiply(dv, k.ldS, k.ValueFeatures, cols, k.cells(rows), transposedG, k.ldT, false, k.straight(packed, weights, k.ldS, depth, rows), true, next)
 }
 
-// statistics are the largest scores of the queries and 1 over the sums.
+// statistics returns the largest score of each query and the reciprocal of its sum of
+// exponentials.
 func (c *gradBlock) statistics() (top, inverse []float32) {
 	first := (c.batch*c.Heads+c.head)*c.Queries + c.t
 	top, inverse = c.split(c.r.Values[c.gradient.statistics])
 	return top[first : first+c.n], inverse[first : first+c.n]
 }
 
-// setMeans is, for each query, the sum of the products of its result and the
-// gradient of that.
+// setMeans sets the mean of each query: the dot product of its rows of Y and G.
 func (c *gradBlock) setMeans() {
 	k := c.gradient
 	mean, numbers := lanes.ViewOf[float32](c.w.Scratch[k.atMean:], c.n), k.numbers(c.w)
@@ -354,10 +356,10 @@ func (c *gradBlock) setMeans() {
 	}
 }
 
-// setMeansRowwise is setMeans by the kernels that compute what each weight gets, g
-// times a value, so that both are the same number where the result is one value, to
-// the last bit: a query with one weight of 1 has a slope of exactly 0, whatever keys
-// it is multiplied by. These are squares of which the diagonals are wanted.
+// setMeansRowwise is setMeans by the micro-kernels that compute G·Vᵀ. Where all of a
+// query's weight is on one key, mean and product then have the same bits, and the slope
+// is exactly 0 whatever keys it is multiplied by. It computes square tiles of G·Yᵀ and
+// takes their diagonals.
 func (c *gradBlock) setMeansRowwise(g unsafe.Pointer) {
 	k := c.gradient
 	base := unsafe.Pointer(&c.w.Scratch[0])
@@ -381,8 +383,8 @@ func (c *gradBlock) setMeansRowwise(g unsafe.Pointer) {
 	}
 }
 
-// slope converts scores of queries from number i of the block on into weights, and
-// what weights get from the result, dx, into what scores get.
+// slope converts scores in b, of the block's queries from i on, into weights, and dx,
+// the gradient of the weights, into the gradient of the scores.
 func (c *gradBlock) slope(b scoreRows, dx unsafe.Pointer, i int) {
 	k := c.gradient
 	d := b
@@ -410,7 +412,7 @@ func (c *gradBlock) slope(b scoreRows, dx unsafe.Pointer, i int) {
 	}
 }
 
-// transpose transposes rows of n bfloat16 to n rows of pairs.
+// transpose transposes rows of n bfloat16 into n rows of pairs and returns them.
 func (k *gradient) transpose(w *exec.Worker, to int, src unsafe.Pointer, lds, rows, n int) unsafe.Pointer {
 	d, pairs := unsafe.Pointer(&w.Scratch[to]), unsafe.Pointer(&w.Scratch[k.atPairs])
 	cells := rows / k.tiles.Step

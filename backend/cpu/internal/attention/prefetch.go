@@ -7,21 +7,21 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 )
 
-// prefetchList is a list of rows to be prefetched to L2, a few at a time: rows of
-// a head are so far apart that the hardware prefetcher does not find them.
+// prefetchList lists rows to prefetch into L2, a few at a time. Rows of a head are too
+// far apart for the hardware prefetcher.
 type prefetchList struct {
 	rows [8]struct {
 		data       []byte
-		at         int // in data
-		bytes      int // of a row
+		at         int // offset in data
+		bytes      int // per row
 		rows, step int
 	}
-	n    int // of rows
-	all  int // rows of all
-	most int // of a part
+	n    int // used entries of rows
+	all  int // rows not yet prefetched at the start
+	most int // rows per part
 }
 
-// add appends rows of features of a head, from a step on.
+// add appends rows of a head's features, from a step on.
 func (a *prefetchList) add(data []byte, size, batch, steps, heads, head, step, rows, features int) {
 	at := (((batch*steps+step)*heads + head) * features) * size
 	if rows = min(rows, steps-step); rows <= 0 || at >= len(data) || vec.Current() == nil {
@@ -47,7 +47,7 @@ func (a *prefetchList) part() {
 	}
 }
 
-// within returns in how many parts a matrix of rows and cols is multiplied.
+// within returns how many micro-kernel calls multiply computes rows × cols sums in.
 func (x *blocks) within(rows, cols int) int {
 	return tiling.CeilDiv(tiling.RoundUp(rows, x.tiles.Unit), x.tiles.MR) * tiling.CeilDiv(cols, x.tiles.NR)
 }

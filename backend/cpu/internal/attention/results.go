@@ -9,13 +9,13 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// headResult is a result of rows of so many features, which come from scratch
-// memory and are multiplied and rounded.
+// headResult is a result whose rows, of so many features, come from scratch memory and
+// are scaled and rounded on their way.
 type headResult struct {
 	exec.Result
 	features int
 	scaled   lanes.Rows
-	scale    vec.RowScale // of many rows, or nil
+	scale    vec.RowScale // scales many rows at once, or nil
 }
 
 func newHeadResult(p exec.Result, features int) headResult {
@@ -39,8 +39,8 @@ func newHeadResult(p exec.Result, features int) headResult {
 	return h
 }
 
-// store writes rows of x, ld bytes apart, row i times by[i*step], to row first,
-// first+apart and so on. It may change x; s is scratch memory for numbers.
+// store multiplies row i of x by by[i*step] and writes it to row first+i*apart of the
+// result. Rows of x are ld bytes apart. It may change x; s is scratch memory.
 func (h *headResult) store(r *exec.Run, first, apart int, x unsafe.Pointer, ld, rows int, by []float32, step int, s []float32) {
 	size, out := h.features*h.DType.Size(), h.In(r)
 	if size == 0 || rows == 0 {
@@ -68,14 +68,14 @@ func (h *headResult) storeAll(r *exec.Run, first, apart int, x unsafe.Pointer, l
 	h.store(r, first, apart, x, ld, rows, one, 0, s)
 }
 
-// clear makes a row 0.
+// clear sets a row to 0.
 func (h *headResult) clear(r *exec.Run, row int) {
 	size := h.features * h.DType.Size()
 	clear(h.In(r)[row*size : (row+1)*size])
 }
 
-// prefetch has rows of the result fetched, unless they are written around the
-// caches.
+// prefetch adds rows of the result to a, unless they are written by non-temporal
+// stores.
 func (h *headResult) prefetch(r *exec.Run, a *prefetchList, batch, steps, heads, head, step, rows int) {
 	if !h.scaled.NonTemporal {
 		a.add(h.In(r), h.DType.Size(), batch, steps, heads, head, step, rows, h.features)

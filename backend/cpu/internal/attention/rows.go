@@ -11,7 +11,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// Loops over a row of scores, in assembly where there is some.
+// Loops over a row of scores, in assembly where package vec has it.
 
 func scaleRow(x []float32, by float32) {
 	if v := vec.Current(); v != nil {
@@ -50,9 +50,9 @@ func maxRow(x []float32) float32 {
 	return float32(reduce.MaxRun(x))
 }
 
-// expRow is by times e to the power of min(0, x-top)·scale, in place, and returns the
-// sum. What is behind x, up to a whole vector, is overwritten by 0: rows of scores
-// have room for it. s is scratch memory.
+// expRow computes x = by·exp(min(0, x-top)·scale) in place and returns the sum. It
+// writes 0 after x up to a whole vector: rows of scores have room for it. s is scratch
+// memory.
 func expRow(x []float32, scale, top, by float32, s []float32) float64 {
 	if v := vec.Current(); v != nil {
 		whole := wholeRow(x, v.Lanes)
@@ -70,14 +70,14 @@ func expRow(x []float32, scale, top, by float32, s []float32) float64 {
 	return reduce.SumRun[float32, float64](x)
 }
 
-// wholeRow is x up to a whole vector, with -∞ behind it.
+// wholeRow returns x extended to a multiple of width, filled with -∞.
 func wholeRow(x []float32, width int) []float32 {
 	whole := x[:tiling.RoundUp(len(x), width)]
 	lanes.Fill(whole[len(x):], float32(math.Inf(-1)))
 	return whole
 }
 
-// whereRow puts v[0] where keep is 0.
+// whereRow sets x[i] to v[0] where keep[i] is 0; all of v has that value.
 func whereRow(x []float32, keep []byte, v []float32) {
 	if s := vec.Current(); s != nil {
 		for len(x) > 0 {
@@ -101,13 +101,13 @@ var hidden = func() (x [lanes.Block]float32) {
 	return
 }()
 
-// dropout is how weights are dropped: number i of the draw decides on weight i
-// of [B H T S], wherever the blocks begin.
+// dropout drops weights: draw i decides on weight i of [B H T S], independently of
+// blocks.
 type dropout struct {
 	stream uint64
-	halves bool      // numbers have 16 bits
-	bound  []float32 // of those that keep a weight, repeated
-	scale  float32   // of what is kept
+	halves bool      // draws have 16 bits
+	bound  []float32 // draws from bound on keep a weight; repeated
+	scale  float32   // factor of kept weights
 }
 
 func newDropout(a op.Attr) *dropout {
@@ -117,8 +117,9 @@ func newDropout(a op.Attr) *dropout {
 	return d
 }
 
-// keep writes 1 for the numbers from number lo on that are kept, 0 for the others:
-// a multiple of 256, up to randomPart, which random is scratch memory for.
+// keep writes 1 to out for each draw from lo on that keeps its weight, and 0 for the
+// others. len(out) must be a multiple of 256, at most randomPart; random is scratch
+// memory.
 func (d *dropout) keep(out []byte, random []float32, all elementwise.Draw, lo int) {
 	v := vec.Current()
 	if v != nil && d.halves {

@@ -12,10 +12,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 )
 
-// scoreRows is rows of scores, ld bytes apart in scratch memory, of queries
-// from t on of a head: those of n keys from s on, of which the queries see none
-// before lo. Rows have room for whole vectors beyond all, which is where those end
-// that a product reads.
+// scoreRows is rows of scores in scratch memory, ld bytes apart: of a head's queries
+// from t on and its n keys from s on. The queries see no key before lo. all is n padded
+// for the product that reads the rows, which also have room for whole vectors.
 type scoreRows struct {
 	x           unsafe.Pointer
 	ld          int
@@ -27,7 +26,7 @@ type scoreRows struct {
 
 func (b *scoreRows) row(i int) []float32 { return floatsAt(unsafe.Add(b.x, i*b.ld), b.n) }
 
-// clear makes all weights 0.
+// clear sets all weights to 0.
 func (b *scoreRows) clear(pairs bool) {
 	for i := range b.rows {
 		if row := unsafe.Add(b.x, i*b.ld); pairs {
@@ -38,15 +37,15 @@ func (b *scoreRows) clear(pairs bool) {
 	}
 }
 
-// cut hides what comes before lo.
+// cut sets the scores before lo to -∞.
 func (b *scoreRows) cut() {
 	for i := range b.rows {
 		lanes.Fill(b.row(i)[:b.lo], float32(math.Inf(-1)))
 	}
 }
 
-// weigh is vec.Scores.Weigh, or WeighBF16 for pairs, of scores times scale. s is
-// scratch memory for numbers.
+// weigh is vec.Scores.Weigh, or WeighBF16 for pairs, with scores multiplied by scale. s
+// is scratch memory.
 func (b *scoreRows) weigh(pairs bool, scale float32, top, sum, s []float32) {
 	if v := vec.Current(); v != nil && v.Scores != nil {
 		f := v.Weigh
@@ -65,8 +64,8 @@ func (b *scoreRows) weigh(pairs bool, scale float32, top, sum, s []float32) {
 	}
 }
 
-// slopes is vec.Scores.Slopes, or SlopesBF16 for pairs, of scores times scale and
-// of dx, which lies like x, times by.
+// slopes is vec.Scores.Slopes, or SlopesBF16 for pairs, with scores multiplied by scale
+// and dx, laid out like x, by by.
 func (b *scoreRows) slopes(dx unsafe.Pointer, pairs bool, scale, by float32, top, inverse, mean, s []float32) {
 	if v := vec.Current(); v != nil && v.Scores != nil {
 		f := v.Slopes
@@ -90,8 +89,8 @@ func (b *scoreRows) slopes(dx unsafe.Pointer, pairs bool, scale, by float32, top
 	}
 }
 
-// choose puts v, which is repeated, where the flags of rows step bytes apart are
-// 0; of pairs it is 0.
+// choose sets elements to v[0] where flags, in rows step bytes apart, are 0; all of v
+// has that value. For pairs it must be 0.
 func (b *scoreRows) choose(flags []byte, step int, pairs bool, v []float32) {
 	if s := vec.Current(); s != nil && s.Scores != nil {
 		f := s.Choose
@@ -106,8 +105,8 @@ func (b *scoreRows) choose(flags []byte, step int, pairs bool, v []float32) {
 	}
 }
 
-// hide puts -∞ in place of the scores that the mask hides. Where it hides all
-// keys of a query, their slopes dx, which lie like scores, are 0; dx may be nil.
+// hide sets the scores that the mask hides to -∞. If it hides all keys of a query, it
+// sets the query's row of dx, laid out like the scores, to 0; dx may be nil.
 func (k *attention) hide(r *exec.Run, b scoreRows, dx unsafe.Pointer) {
 	if k.Mask < 0 {
 		return
@@ -129,8 +128,8 @@ func (k *attention) hide(r *exec.Run, b scoreRows, dx unsafe.Pointer) {
 	}
 }
 
-// sees reports whether query t sees a key. It is asked in the rare case that no
-// weight is above 0.
+// sees reports whether query t sees any key. It is called only where no weight is above
+// 0, which is rare.
 func (k *attention) sees(r *exec.Run, batch, head, t int) bool {
 	lo, hi := k.Seen(k.attr, t)
 	if k.Mask < 0 {
@@ -145,7 +144,7 @@ func (k *attention) sees(r *exec.Run, batch, head, t int) bool {
 	return false
 }
 
-// takeRows takes memory for what is made for rows of scores besides.
+// takeRows reserves scratch memory for loops over rows of scores and for dropout.
 func (k *attention) takeRows(l *tiling.Layout, rows int) {
 	k.atNumbers = l.Take(4 * lanes.PassNumbers)
 	if k.drop != nil {
@@ -154,30 +153,30 @@ func (k *attention) takeRows(l *tiling.Layout, rows int) {
 	}
 }
 
-// numbers is scratch memory for the numbers of loops over rows.
+// numbers returns scratch memory for the arguments and results of vector loops.
 func (k *attention) numbers(w *exec.Worker) []float32 {
 	return lanes.ViewOf[float32](w.Scratch[k.atNumbers:], lanes.PassNumbers)
 }
 
-const randomPart = 512 // random numbers that are made together
+const randomPart = 512 // draws per call
 
-// keepStep is the bytes from a row of n flags to the next, which are made 256 at a
-// time and begin up to seven before the row.
+// keepStep returns the bytes from a row of n flags to the next. Flags are drawn 256 at
+// a time, from up to 7 before the row on.
 func keepStep(n int) int { return tiling.RoundUp(n+7, 256) + 64 }
 
-// dropoutFlags returns the flags of the weights that dropout keeps, in rows step bytes apart: number
-// i of the draw decides on weight i of [B H T S], wherever blocks begin.
+// dropoutFlags returns a flag for each weight, 1 where dropout keeps it, in rows step
+// bytes apart.
 func (k *attention) dropoutFlags(r *exec.Run, w *exec.Worker, b scoreRows) (flags []byte, step int) {
 	flags, step = w.Scratch[k.atKeep:], keepStep(k.blockKeys)
 	d := elementwise.DrawOf(r.Values[k.state], k.drop.stream, k.drop.halves)
 	number := ((b.batch*k.Heads+b.head)*k.Queries+b.t)*k.Keys + b.s
 	rows, n := b.rows, b.n
-	if n == k.Keys { // one row goes on where the last ended
+	if n == k.Keys { // rows are contiguous
 		rows, n, step = 1, rows*n, n
 	}
 	const first = 64
 	for i := range rows {
-		from := (number + i*k.Keys) &^ 7 // a block of numbers begins there
+		from := (number + i*k.Keys) &^ 7 // draws come in groups of 8
 		before := number + i*k.Keys - from
 		out := flags[first-before+i*step:][:tiling.RoundUp(before+n, 256)]
 		for at := 0; at < len(out); at += randomPart {
