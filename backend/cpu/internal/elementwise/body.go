@@ -11,58 +11,57 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// code is a body made ready: a list of loops over registers. A register is
-// named by the value it holds: first the operands, then the results of the
-// instructions, then one that conversions pass through.
+// code is a compiled body: a list of loops over block buffers. A buffer has the index
+// of the value it holds: the operands come first, then the results of instructions,
+// then a buffer for the intermediate type of conversions.
 type code struct {
 	domain     []lanes.Type
-	offset     []int  // of the register in scratch memory, or -1: no register, or the memory of an operand or a result
+	offset     []int  // of the block buffer in scratch memory; -1: none, or the value is read or written in place
 	used       []bool // operands that are read
-	single     []bool // scalar operands that loops take as a number: one element is enough
-	raw        []bool // operands of 16 bits that loops read in memory
+	single     []bool // scalar operands that loops take as a number, so that one element is enough
+	raw        []bool // 16-bit operands that loops read from memory
 	exec       []lanes.Loop
 	results    []result
 	draw       *flagDraw
 	drop       *dropLoop // or nil
-	ahead      []int     // operands whose next block slow loops ask the cache for
-	step       int       // elements that the loops take at a time
-	prefetches bool      // whether the caches are asked for the next ones meanwhile
-	bytes      int       // scratch memory in all
-	cost       int       // of an element, in simple operations
+	ahead      []int     // operands that slow loops prefetch a block ahead
+	step       int       // elements per call of the loops
+	prefetches bool      // whether the operands' next elements are prefetched meanwhile
+	bytes      int       // scratch memory
+	cost       int       // per element, in simple operations
 }
 
-// result is what a body leaves in memory.
+// result is a result of a body.
 type result struct {
 	DType       dtype.DType
 	slot        ir.Slot
-	reg         int                    // the register its elements come from
-	direct      bool                   // the loop that makes them writes them to memory itself
-	store       func(data, reg []byte) // else this does; nil: they are there already, or see copied
-	copied      bool                   // the operand reg is read straight into memory: the body does nothing
-	nonTemporal bool                   // store is to go around the caches
-	rows        *move.Gather           // rows of a table of float32 that only have to be converted to dtype, or nil
+	reg         int                    // block buffer with its elements
+	direct      bool                   // the loop that computes it writes it to memory
+	store       func(data, reg []byte) // writes it otherwise; nil: it is in memory already, or copied
+	copied      bool                   // operand reg is read straight into the result's memory; there are no loops
+	nonTemporal bool                   // store must be non-temporal
+	rows        *move.Gather           // or nil: gathers rows of a float32 table that only have to be converted to DType
 }
 
-// costly operations take about this many times as long as an addition, in
-// assembly or without.
+// costly is the cost of an expensive operation, in additions, in assembly and in Go.
 const costly = 6
 
-// instr is an instruction whose operands were looked up: conversions that
-// change nothing are skipped.
+// instr is an instruction whose operands have been resolved: conversions that change
+// nothing are skipped.
 type instr struct {
 	op.Instr
-	from    dtype.DType // of the first operand
+	from    dtype.DType // type of the first operand
 	dst     int
 	args    []int
-	stored  bool          // nothing but a store to its own 16-bit type reads it, and rounds
-	chain   *chainPattern // whose loop does more than this instruction, or nil
-	draws   bool          // made with random numbers: flagDraw
-	half    lanes.Loop    // the loop of a body of 16 bits, or nil
-	numbers bool          // that loop takes scalars as numbers
+	stored  bool          // read only by a store to its 16-bit type, which rounds
+	chain   *chainPattern // pattern of the loop that computes this and earlier instructions, or nil
+	draws   bool          // drawn by flagDraw
+	half    lanes.Loop    // low-precision loop, or nil
+	numbers bool          // half takes scalars as numbers
 }
 
-// compileBody makes the loops of a body. Its results are the last instruction
-// and then its Extra, as outs has their types and places.
+// compileBody compiles a body. Its results are the last instruction and then the extra
+// outputs; outs has their slots.
 func compileBody(body *op.Body, operands []operand, outs []result) *code {
 	in := len(body.Inputs)
 	through := in + len(body.Code)
@@ -87,7 +86,7 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 		c.domain[i] = lanes.TypeOf(d)
 		c.offset[i] = -1
 	}
-	c.domain[through], c.offset[through] = lanes.F64, -1 // the widest
+	c.domain[through], c.offset[through] = lanes.F64, -1 // the widest type
 
 	list := resolve(body, types)
 	c.resultsOf(body, types, list)
@@ -147,8 +146,8 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 	return c
 }
 
-// inMemory reports whether nothing but numbers lies in scratch memory, so that
-// a single loop may take any number of elements.
+// inMemory reports whether scratch memory holds scalars only, so that a single loop may
+// take any number of elements.
 func (c *code) inMemory() bool {
 	for i := range len(c.offset) - 1 {
 		if c.offset[i] >= 0 && !(i < len(c.single) && (c.single[i] || !c.used[i])) {
@@ -158,7 +157,7 @@ func (c *code) inMemory() bool {
 	return !slices.ContainsFunc(c.results, func(r result) bool { return !r.direct && r.store != nil })
 }
 
-// resolve looks through instructions that change nothing.
+// resolve skips instructions that change nothing.
 func resolve(body *op.Body, types []dtype.DType) []instr {
 	in := len(body.Inputs)
 	same := make([]int, in+len(body.Code))
@@ -180,8 +179,7 @@ func resolve(body *op.Body, types []dtype.DType) []instr {
 	return list
 }
 
-// resultsOf settles which registers the results come from and how they get to
-// memory.
+// resultsOf chooses the block buffers that results come from and how they are stored.
 func (c *code) resultsOf(body *op.Body, types []dtype.DType, list []instr) {
 	in := len(body.Inputs)
 	for k := range c.results {
@@ -198,7 +196,7 @@ func (c *code) resultsOf(body *op.Body, types []dtype.DType, list []instr) {
 			r.reg = ins.args[0]
 			r.store = func(data, reg []byte) { lanes.Store(data, reg, d) }
 		case ins.Op == op.Cast && !lanes.Native(d) && !readLater(list, ins.dst):
-			// The store converts, in one rounding, from what the cast reads.
+			// The store converts the cast's operand, so that there is one rounding.
 			r.reg = ins.args[0]
 			from := lanes.TypeOf(types[r.reg])
 			r.store = func(data, reg []byte) { castStore(data, reg, from, d) }
@@ -208,8 +206,8 @@ func (c *code) resultsOf(body *op.Body, types []dtype.DType, list []instr) {
 	}
 }
 
-// roundLater has a choice whose result is only stored, in 16 bits, choose between
-// numbers that were not rounded: the store rounds.
+// roundLater lets a Where whose 16-bit result is only stored choose between unrounded
+// operands: the store rounds.
 func (c *code) roundLater(list []instr) {
 	for i := range list {
 		ins := &list[i]
@@ -226,9 +224,9 @@ func (c *code) roundLater(list []instr) {
 	}
 }
 
-// storeLow settles how results of 16 bits that are computed in float32 are
-// stored: without rounding where the numbers are of the type already, and
-// around the caches.
+// storeHalves chooses the stores of 16-bit results that are computed in float32:
+// without rounding if the numbers have the type's precision already, and non-temporal
+// where that is wanted.
 func (c *code) storeHalves(list []instr) {
 	v := vec.Current()
 	for k := range c.results {
@@ -266,7 +264,7 @@ func (c *code) storeHalves(list []instr) {
 	}
 }
 
-// castsThrough reports whether a conversion takes two steps.
+// castsThrough reports whether a conversion needs an intermediate type.
 func (c *code) castsThrough(ins instr) bool {
 	return ins.Op == op.Cast && !lanes.Native(ins.DType) && !(ins.DType.Is16() && c.domain[ins.args[0]] == lanes.F32)
 }
@@ -275,7 +273,7 @@ func readLater(list []instr, reg int) bool {
 	return slices.ContainsFunc(list, func(ins instr) bool { return slices.Contains(ins.args, reg) })
 }
 
-// needed leaves out instructions that no result depends on.
+// needed removes dead instructions.
 func needed(list []instr, results []result) []instr {
 	want := map[int]bool{}
 	for _, r := range results {
@@ -294,8 +292,7 @@ func needed(list []instr, results []result) []instr {
 	return live
 }
 
-// copyOperand prepares a body that only converts an operand to another type or
-// place.
+// copyOperand compiles a body that only converts an operand, or copies it.
 func (c *code) copyOperand(operands []operand) {
 	r := &c.results[0]
 	d := operands[r.reg].DType
@@ -310,8 +307,7 @@ func (c *code) copyOperand(operands []operand) {
 	}
 }
 
-// storedAlone reports whether only the store of a result of its own type reads
-// what ins makes.
+// storedAlone reports whether the only use of ins is the store of a result of its type.
 func (c *code) storedAlone(ins *instr, list []instr) bool {
 	n := 0
 	for _, r := range c.results {
@@ -325,16 +321,15 @@ func (c *code) storedAlone(ins *instr, list []instr) bool {
 	return n > 0 && !readLater(list, ins.dst)
 }
 
-// place settles which results loops write to memory themselves: those whose
-// elements in memory are those of a register, unless the same memory is read
-// by a later loop as an operand.
+// place decides which results loops write to memory directly: those whose type in
+// memory is the lane type, unless a later loop reads an operand in the same memory.
 func (c *code) place(operands []operand, list []instr) {
 	for k := range c.results {
 		r := &c.results[k]
 		if r.reg < len(operands) {
 			o := operands[r.reg]
 			if o.slot == r.slot && o.Access == Full && o.DType == r.DType && r.slot.Place != ir.Nowhere {
-				r.store, r.copied = nil, false // it stays as it is
+				r.store, r.copied = nil, false // it is there already
 			}
 			continue
 		}
@@ -342,7 +337,7 @@ func (c *code) place(operands []operand, list []instr) {
 			continue
 		}
 		if c.domain[r.reg] != lanes.TypeOf(r.DType) {
-			continue // a cast on the way
+			continue // the store converts
 		}
 		made := slices.IndexFunc(list, func(ins instr) bool { return ins.dst == r.reg })
 		r.direct = true
@@ -354,18 +349,18 @@ func (c *code) place(operands []operand, list []instr) {
 	}
 }
 
-// isResult reports whether a result comes from register reg.
+// isResult reports whether a result comes from block buffer reg.
 func (c *code) isResult(reg int) bool {
 	return slices.ContainsFunc(c.results, func(r result) bool { return r.reg == reg })
 }
 
-// written reports whether a loop writes register reg to memory.
+// written reports whether a loop writes reg to memory.
 func (c *code) written(reg int) bool {
 	return slices.ContainsFunc(c.results, func(r result) bool { return r.reg == reg && r.direct })
 }
 
-// readAsFloat reports whether input i of a body is an integer that is only
-// used as a float32, so that it can be read as one.
+// readAsFloat reports whether input i is an integer that is only used as a float32, so
+// that it can be loaded as one.
 func readAsFloat(body *op.Body, i int) bool {
 	if d := body.Inputs[i]; d != dtype.Uint8 && d != dtype.Int32 {
 		return false
@@ -380,14 +375,13 @@ func readAsFloat(body *op.Body, i int) bool {
 	return true
 }
 
-// readsMemory reports whether the elements of an operand in memory are those
-// of its register. Where there are several results one of them may be written
-// over it before another is stored from it.
+// readsMemory reports whether loops can read operand i in place. With several results
+// they cannot read one that is stored later: another result might overwrite it first.
 func (c *code) readsMemory(i int, o operand) bool {
 	return c.raw[i] || o.Producer == nil && lanes.Native(o.DType) && lanes.TypeOf(o.DType) == c.domain[i] && (len(c.results) == 1 || !c.isResult(i))
 }
 
-// changesNothing reports whether an instruction leaves a register as it is.
+// changesNothing reports whether an instruction is the identity.
 func changesNothing(ins op.Instr, from dtype.DType) bool {
 	switch ins.Op {
 	case op.Identity:
@@ -398,12 +392,11 @@ func changesNothing(ins op.Instr, from dtype.DType) bool {
 	return false
 }
 
-// allocate gives registers their places, using one again after its value was
-// read for the last time, also for the result of that very instruction.
-// Scalars, which are loaded once for many blocks, keep theirs, and so do
-// results that are stored at the end.
+// allocate assigns block buffers. It reuses one after the last use of its value, also
+// for the result of that instruction. Scalars, which are loaded once for many blocks,
+// and results that are stored at the end keep theirs.
 func (c *code) allocate(operands []operand, list []instr) {
-	end := make([]int, len(c.domain)) // instruction that reads the value last
+	end := make([]int, len(c.domain)) // last instruction that reads the value
 	for i, ins := range list {
 		for _, a := range ins.args {
 			end[a] = i
@@ -421,7 +414,7 @@ func (c *code) allocate(operands []operand, list []instr) {
 	free := map[int][]int{}
 	take := func(v int) {
 		size := c.domain[v].Size() * lanes.Block
-		if v < len(operands) && operands[v].pattern() { // of its own, larger
+		if v < len(operands) && operands[v].pattern() { // its own, larger buffer
 			c.offset[v] = c.bytes
 			c.bytes += 2 * size
 			return
@@ -455,16 +448,15 @@ func (c *code) allocate(operands []operand, list []instr) {
 				free[size] = append(free[size], c.offset[a])
 			}
 		}
-		// Not for a value of another width: its register may be that of a
-		// wider argument, and loops run forwards over both at once. Widths
-		// have lists of their own.
+		// Buffers are shared by values of one width only: loops run forwards, and a
+		// result wider than an argument would overwrite elements not yet read.
 		if !c.written(ins.dst) {
 			take(ins.dst)
 		}
 	}
 }
 
-// loop makes the loop of an instruction whose first argument is of type from.
+// loop returns the loop of an instruction whose first argument has type from.
 func loop(ins op.Instr, from dtype.DType, dst int, args []int, through int) lanes.Loop {
 	switch ins.Op {
 	case op.Cast, op.Identity:
@@ -508,8 +500,8 @@ func Supports(c op.Code, d dtype.DType) bool {
 	return lanes.BoolTable.Has(c)
 }
 
-// rounding makes the loop that rounds a register of instruction ins to values
-// of the instruction's type, or nil where they are that already.
+// rounding returns the loop that rounds the result of ins to the instruction's type, or
+// nil if it has that precision already.
 func rounding(ins op.Instr, dst int) lanes.Loop {
 	if ins.Op == op.Cast || ins.Op.Info().Selects {
 		return nil
@@ -526,8 +518,7 @@ func rounding(ins op.Instr, dst int) lanes.Loop {
 	return nil
 }
 
-// roundedLoop makes the loop of an instruction and its rounding where they are
-// one, or nil.
+// roundedLoop returns one loop that computes an instruction and rounds, or nil.
 func roundedLoop(ins op.Instr, dst int, args []int) lanes.Loop {
 	v := vec.Current()
 	if v == nil {
@@ -547,8 +538,8 @@ func roundedLoop(ins op.Instr, dst int, args []int) lanes.Loop {
 	return l.Bind(ins.Op, dst, args)
 }
 
-// cast converts the first n elements of register src to type to, as a
-// register; through is a register for elements of that type on their way.
+// cast converts the first n elements of block buffer src to type to; through is a
+// buffer for the intermediate type.
 func cast(dst, src, through []byte, n int, from lanes.Type, to dtype.DType) {
 	dom := lanes.TypeOf(to)
 	dst, src = dst[:n*dom.Size()], src[:n*from.Size()]
@@ -570,7 +561,8 @@ func cast(dst, src, through []byte, n int, from lanes.Type, to dtype.DType) {
 	}
 }
 
-// castStore converts a register to elements of another domain's type to.
+// castStore converts a block buffer to elements of type to, which has another lane
+// type.
 func castStore(data, reg []byte, from lanes.Type, to dtype.DType) {
 	n := len(data) / to.Size()
 	switch from {

@@ -11,17 +11,17 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// pattern is a tree of operations on float32: a vector ('a' to 'f'), a scalar
-// ('s' to 'v'), a vector of truth values ('k'), or an operation on patterns.
+// pattern is a tree of operations on float32. Its leaves are vectors ('a' to 'f'),
+// scalars ('s' to 'v') and a vector of bools ('k').
 type pattern struct {
 	leaf byte
 	op   op.Code
 	args []pattern
 }
 
-// chainPatterns are the trees that package vec has one loop for, larger ones
-// first. What optimizers do is made of them, and what normalizations do to each
-// element: a register each costs less than a pass over the cache.
+// chainPatterns are the trees that package vec computes in one loop, larger ones first.
+// They are the steps of optimizers and normalizations: keeping an intermediate in a
+// register is cheaper than a pass over the cache.
 var chainPatterns = func() []chainPattern {
 	leaf := func(name byte) pattern { return pattern{leaf: name} }
 	k := leaf('k')
@@ -79,12 +79,11 @@ type chainPattern struct {
 	of    func(v *vec.Set) vec.Chain
 	slow  func(v *vec.Set) vec.SlowChain                                 // instead of of
 	whole func(v *vec.Set, dst []float32, in [6][]float32, n [4]float32) // instead of them
-	// masked is instead of them, too, for a vector of truth values, another and
-	// two numbers.
+	// masked replaces the others for a vector of bools, another vector and two numbers.
 	masked func(v *vec.Set, dst []float32, c []byte, a []float32, s, t float32)
 }
 
-// role is what a chain is to vec.Set.Moments.
+// role is the argument of vec.Set.Moments that a chain computes.
 type role uint8
 
 const (
@@ -93,7 +92,7 @@ const (
 	rootStep
 )
 
-// affine is (a-b)·c + d. What is left after whole vectors is done in Go.
+// affine is (a-b)·c + d. The elements after the last whole vector are computed in Go.
 func affine(s *vec.Set, dst []float32, v [6][]float32, _ [4]float32) {
 	n := len(dst) / s.Lanes * s.Lanes
 	s.Affine(dst[:n], v)
@@ -111,8 +110,8 @@ func affineSum(s *vec.Set, dst []float32, v [6][]float32, _ [4]float32) {
 	}
 }
 
-// chained puts one loop in the place of several where there is one. The
-// instructions that it takes the place of are left to needed.
+// chained replaces several instructions by one loop where it can. It leaves the
+// replaced instructions to needed.
 func (c *code) chained(list []instr, operands []operand) []instr {
 	if vec.Current() == nil {
 		return list
@@ -145,20 +144,20 @@ func (c *code) chained(list []instr, operands []operand) []instr {
 	return out
 }
 
-// binding is the registers that the leaves of a pattern stand for, vectors
-// first, then numbers and truth values, -1 where there is none yet.
+// binding is the block buffers that leaves match: vectors, then numbers and bools; -1
+// is unbound.
 type binding [11]int
 
 var unbound = binding{-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}
 
 type matcher struct {
-	domain   []lanes.Type // of registers
+	domain   []lanes.Type // lane types of block buffers
 	operands []operand
 	made     map[int]*instr
 	reads    map[int]int
 }
 
-// match reports whether register reg is what p describes, and binds leaves.
+// match reports whether block buffer reg is computed as p describes, and binds leaves.
 func (m *matcher) match(p *pattern, reg int, root bool, b *binding) bool {
 	if p.leaf != 0 {
 		number, want := p.leaf >= 's', lanes.F32
@@ -202,16 +201,16 @@ func (m *matcher) matchAll(p []pattern, regs []int, b *binding) bool {
 	return true
 }
 
-// number reports whether a register is the same float for all elements.
+// number reports whether reg is the same float for all elements.
 func (m *matcher) number(reg int) bool { return isNumber(reg, m.operands) }
 
-// isNumber is about what registers hold in float32.
+// isNumber is number for lane type float32.
 func isNumber(reg int, operands []operand) bool {
 	return reg < len(operands) && operands[reg].Access == scalar && (operands[reg].DType == dtype.Float32 || operands[reg].DType.Is16())
 }
 
-// chainExec binds the loop of a chain to registers: vectors, then numbers. The
-// registers after through have what is ahead.
+// chainExec binds the loop of a chain to block buffers: vectors, then numbers. The
+// buffers after through are prefetched.
 func chainExec(ins instr, operands []operand, through int) lanes.Loop {
 	var in, numbers []int
 	for _, a := range ins.args {
@@ -264,8 +263,8 @@ func chainExec(ins instr, operands []operand, through int) lanes.Loop {
 	}
 }
 
-// moveTogether reports whether three instructions are what vec.Set.Moments does:
-// the moments of a gradient, and the step by them.
+// moveTogether reports whether three instructions are vec.Set.Moments: both moments of
+// a gradient and the step.
 func moveTogether(list []instr) bool {
 	first, second, step := byRole(list)
 	return first != nil && second != nil && step == &list[2] &&
@@ -288,8 +287,8 @@ func byRole(list []instr) (first, second, step *instr) {
 	return first, second, step
 }
 
-// momentsExec does the loops of three instructions in one if the moments are
-// moved where they are, as those of training steps are.
+// momentsExec computes three instructions in one loop if the moments are updated in
+// place, as in training steps.
 func momentsExec(list []instr, operands []operand, apart [3]lanes.Loop) lanes.Loop {
 	first, second, step := byRole(list)
 	numbers := slices.Concat(first.args[2:], second.args[2:], step.args[3:])
@@ -304,7 +303,7 @@ func momentsExec(list []instr, operands []operand, apart [3]lanes.Loop) lanes.Lo
 			return
 		}
 		vector := func(reg int) []float32 { return dtype.View[float32](r[reg])[:n] }
-		if start(to[2]) != start(from[2]) { // a weight that has decayed
+		if start(to[2]) != start(from[2]) { // a weight after weight decay
 			copy(vector(to[2]), vector(from[2]))
 		}
 		number := func(i int) float32 { return dtype.View[float32](r[numbers[i]])[0] }
@@ -313,11 +312,10 @@ func momentsExec(list []instr, operands []operand, apart [3]lanes.Loop) lanes.Lo
 	}
 }
 
-// mostAhead is the number of operands that a slow loop can prefetch.
+// mostAhead is the most operands that a slow loop can prefetch.
 const mostAhead = 4
 
-// findAhead picks the operands of which a slow loop prefetches the next block
-// while it computes.
+// findAhead picks the operands that slow loops prefetch one block ahead.
 func (c *code) findAhead(operands []operand, list []instr) {
 	if !slices.ContainsFunc(list, func(ins instr) bool { return ins.chain != nil && ins.chain.slow != nil }) {
 		return
@@ -329,8 +327,7 @@ func (c *code) findAhead(operands []operand, list []instr) {
 	}
 }
 
-// scalarLoop is the loop of an instruction between a vector and a number, or
-// nil.
+// scalarLoop returns the loop of an operation on a vector and a number, or nil.
 func scalarLoop(ins instr, operands []operand) (f vec.Scalar, vector, number int) {
 	v := vec.Current()
 	if v == nil || len(ins.args) != 2 || ins.DType != dtype.Float32 || ins.from != dtype.Float32 {
@@ -346,7 +343,7 @@ func scalarLoop(ins instr, operands []operand) (f vec.Scalar, vector, number int
 	return map[op.Code]vec.Scalar{op.Add: v.AddScalar, op.Sub: v.ScalarSub, op.Mul: v.MulScalar, op.Div: v.ScalarDiv}[ins.Op], y, x
 }
 
-// findSingles marks the scalars that loops only read as numbers.
+// findSingles marks the scalars that loops read only as numbers.
 func (c *code) findSingles(operands []operand, list []instr) {
 	for i := range operands {
 		c.single[i] = isNumber(i, operands) && !c.isResult(i) && !slices.ContainsFunc(list, func(ins instr) bool {
@@ -359,9 +356,9 @@ func (c *code) findSingles(operands []operand, list []instr) {
 	}
 }
 
-// findDraw looks for a comparison of random numbers that nothing else reads with
-// a number, as dropout makes: it needs no more than the bits of the numbers, and
-// takes them as they are made, if there is assembly for it: for 16 bits.
+// findDraw looks for a comparison of random numbers with a scalar, as in dropout, that
+// is their only use. If package vec has assembly for it (16-bit draws), the comparison
+// reads the bits as they are drawn.
 func (c *code) findDraw(operands []operand, list []instr) {
 	for i := range list {
 		ins := &list[i]
@@ -379,15 +376,14 @@ func (c *code) findDraw(operands []operand, list []instr) {
 	}
 }
 
-// flagDraw is a register of truth values: which random numbers are not less
-// than a number.
+// flagDraw is a vector of bools: which random numbers are at least a number.
 type flagDraw struct {
 	random *random
-	number int // register
+	number int // block buffer
 	dst    int
 }
 
-// loop makes the loop of an instruction.
+// loop returns the loop of an instruction.
 func (c *code) loop(ins instr, operands []operand, through int) lanes.Loop {
 	if ins.chain != nil {
 		return chainExec(ins, operands, through)

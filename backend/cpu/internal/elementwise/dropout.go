@@ -8,18 +8,17 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// dropLoop is the loop of a body that is a dropout, or the gradient of one: elements
-// that are kept times a factor, 0 for the others, from memory to memory. Reading
-// and writing go on while random numbers are made.
+// dropLoop is the loop of a body that is a dropout or its gradient: kept elements are
+// scaled, the others are 0, from memory to memory. Loads and stores overlap the
+// generation of random numbers.
 type dropLoop struct {
-	operand      int // what is dropped from
-	factor, none int // registers of numbers: the factor and what stands for what is dropped
+	operand      int // index of the dropped operand
+	factor, none int // block buffers: the scale and the value of dropped elements
 	scale        vec.PhiloxScale
 	size         int // of an element
 }
 
-// findDrop looks for a body of a comparison of random numbers and what chooses by
-// it.
+// findDrop looks for a body that compares random numbers and selects by the result.
 func (c *code) findDrop(operands []operand, list []instr) {
 	v := vec.Current()
 	if c.draw == nil || v.PhiloxScale.F32 == nil || len(list) != 2 || len(c.results) != 1 || !list[0].draws {
@@ -55,8 +54,8 @@ func (c *code) findDrop(operands []operand, list []instr) {
 	}
 }
 
-// run does elements from lo on, as many as it can of those before hi, and returns
-// where it ended. It does none without a loop, or if some are elsewhere.
+// run computes elements from lo on, as many before hi as it can, and returns the end.
+// It computes none if d is nil or elsewhere is true.
 func (d *dropLoop) run(r *exec.Run, k *Chain, c *code, regs [][]byte, lo, hi int, elsewhere bool) int {
 	if d == nil || elsewhere {
 		return lo

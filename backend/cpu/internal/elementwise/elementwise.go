@@ -1,12 +1,13 @@
 // Package elementwise computes chains of element-wise operations (op.Fused), alone and
 // as the epilogue of a contraction.
 //
-// A chain goes through blocks that fit the L1: operands become block buffers of the
-// lane type, each instruction runs one loop over them, results are stored. Where to
-// look: elementwise.go runs a [Chain]; body.go compiles its instructions; chains.go
-// finds sequences that one loop of package vec computes; lowprecision.go and dropout.go
-// are chains that need no block buffers; nontemporal.go decides which results bypass the
-// caches; random.go has the random numbers; epilogue.go runs a chain on tiles.
+// A chain runs block by block, so that blocks stay in L1: operands are loaded into
+// block buffers of the lane type, each instruction runs one loop over them, results are
+// stored. Where to look: elementwise.go runs a [Chain]; body.go compiles its
+// instructions; chains.go finds sequences that one loop of package vec computes;
+// lowprecision.go and dropout.go are chains that need no block buffers; nontemporal.go
+// decides which results are stored non-temporally; random.go has the random numbers;
+// epilogue.go runs a chain on tiles.
 package elementwise
 
 import (
@@ -21,32 +22,32 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// longBlock is as many elements as a single loop takes that needs no registers
-// but the memory of its operands, which is read faster in long runs.
+// longBlock is the elements per call of a single loop that needs no block buffers:
+// memory is read faster in long runs.
 const longBlock = 4 * lanes.Block
 
-// fromMemory is how many elements do not lie in the caches any more: they are
-// read in long runs, and brought ahead.
+// fromMemory is the number of elements that no longer fit the caches: they are read in
+// long runs and prefetched.
 const fromMemory = 1 << 18
 
-// Chain runs a chain of element-wise operations, op.Fused; a single
-// operation is a chain of one. Each worker takes its elements in blocks: the
-// operands become registers of the type computed in, each instruction runs
-// over a whole register, and the registers of results are stored.
+// Chain is the kernel of op.Fused, a chain of element-wise operations; a single
+// operation is a chain of one. Workers process it block by block: operands are loaded
+// into block buffers of the lane type, each instruction runs over a whole buffer, and
+// results are stored.
 //
-// A result may lie where an operand of its shape and element size does: a
-// block of the result is written after that of the operand was read.
+// A result may share the memory of an operand of its shape and element size: each block
+// of the result is written after that of the operand was read.
 type Chain struct {
 	n      int
-	grain  int // elements of a chunk
+	grain  int // per chunk
 	chunks int
 	work   int
 
 	Operands []operand
-	every    int     // elements after which short rows give way to others, or 0
-	outs     []int   // where the results lie
-	fence    bool    // some are written around the caches
-	flags    []int   // operands that choose one of variants
+	every    int     // elements after which short rows change, or 0
+	outs     []int   // positions of the results
+	fence    bool    // some are stored non-temporally
+	flags    []int   // operands that select a variant
 	variants []*code // of the body, by the values of flags
 }
 
@@ -56,15 +57,15 @@ type operand struct {
 	DType    dtype.DType
 	slot     ir.Slot
 	Access   access
-	Producer exec.Producer // numbers that are not in memory, or nil
+	Producer exec.Producer // or nil; computes the elements, which are not in memory
 
-	Period  int   // byRow: elements until it repeats
-	Every   int   // byRow: elements until it gives way to the next row, or 0
+	Period  int   // ByRow: elements until it repeats
+	Every   int   // ByRow: elements until the next row, or 0
 	dims    []int // byIndex: axes of the result, collapsed, innermost first
 	strides []int // byIndex: of the operand, in elements; 0 where it repeats
 }
 
-// fewest is how many elements a short row must last to be worth preparing.
+// fewest is the number of elements from which on a short row is worth preparing.
 const fewest = 4 * lanes.Block
 
 type access uint8
@@ -72,7 +73,7 @@ type access uint8
 const (
 	Full    access = iota // element for element
 	scalar                // one element for all
-	ByRow                 // repeats after period elements
+	ByRow                 // repeats after Period elements
 	byIndex               // any other broadcast
 )
 
@@ -90,7 +91,7 @@ func New(b *exec.Builder, v *ir.Value) exec.Kernel {
 		k.operand(b, a, v.Type.Shape)
 	}
 	var outs []result
-	for i := range 1 + len(body.ExtraOutputs) { // Extras follow their value
+	for i := range 1 + len(body.ExtraOutputs) { // extra outputs follow their value
 		at := b.At(v) + i
 		k.outs = append(k.outs, at)
 		around := k.storesNonTemporal(b.Graph, at)
@@ -99,11 +100,13 @@ func New(b *exec.Builder, v *ir.Value) exec.Kernel {
 	}
 	k.compile(b, body, outs)
 	halves := slices.ContainsFunc(k.Operands, func(o operand) bool { return o.Access == Full && o.DType.Is16() })
-	for _, c := range k.variants { // of wider operands memory gives more than caches that are asked, unless numbers are drawn meanwhile; slow loops bring what they read
+	// Prefetching pays for 16-bit operands, or while random numbers are drawn. Slow loops
+	// prefetch their operands themselves.
+	for _, c := range k.variants {
 		c.prefetches = vec.Current() != nil && k.n >= fromMemory && (halves || c.draw != nil) && len(c.ahead) == 0
 	}
-	// Chunks of a microsecond or two, whole blocks; larger ones where there are
-	// many, as memory is read faster in long runs.
+	// Chunks are whole blocks of one or two microseconds, and longer if there are many:
+	// memory is read faster in long runs.
 	cost := k.cost()
 	k.grain = lanes.Block * min(16, max(2, 32/cost))
 	for k.n/k.grain >= manyChunks && k.grain < lanes.Block*maxBlocks {
@@ -115,27 +118,26 @@ func New(b *exec.Builder, v *ir.Value) exec.Kernel {
 	return k
 }
 
-// From manyChunks on chunks are made larger, up to maxBlocks blocks.
+// Chunks grow from manyChunks on, to at most maxBlocks blocks.
 const (
 	manyChunks = 256
 	maxBlocks  = 64
 )
 
-// maxFlags limits the variants of a body.
+// maxFlags limits the flags, and so the variants, of a body.
 const maxFlags = 3
 
-// Loops returns the number of loops that a block goes through.
+// Loops returns the number of loops per block.
 func (k *Chain) Loops() int { return len(k.variants[0].exec) }
 
 // NonTemporal reports whether results are written by non-temporal stores.
 func (k *Chain) NonTemporal() bool { return k.fence }
 
-// LowPrecision reports whether loops read operands of 16 bits from memory.
+// LowPrecision reports whether loops read 16-bit operands from memory.
 func (k *Chain) LowPrecision() bool { return slices.Contains(k.variants[0].raw, true) }
 
-// compile makes the loops. A body that chooses between two vectors by a bool
-// scalar, as the update of a training step that may be skipped does, becomes
-// one body for each of its values.
+// compile compiles the body. If a bool scalar selects between vectors, as in a training
+// step that may be skipped, there is one variant for each of its values.
 func (k *Chain) compile(b *exec.Builder, body *op.Body, outs []result) {
 	for i, o := range k.Operands {
 		if o.Access == scalar && o.DType == dtype.Bool && len(k.flags) < maxFlags && onlyChooses(body, i) {
@@ -152,7 +154,7 @@ func (k *Chain) compile(b *exec.Builder, body *op.Body, outs []result) {
 	b.ReserveBlocks(len(k.Operands) + len(body.Code) + 1 + mostAhead)
 }
 
-// onlyChooses reports whether operand i is but the condition of Wheres.
+// onlyChooses reports whether operand i is used only as the condition of Wheres.
 func onlyChooses(body *op.Body, i int) bool {
 	for _, ins := range body.Code {
 		for j, a := range ins.Args[:ins.Op.Info().Args] {
@@ -164,7 +166,7 @@ func onlyChooses(body *op.Body, i int) bool {
 	return true
 }
 
-// choice is body where operand i is yes.
+// choice returns body with operand i replaced by yes.
 func choice(body *op.Body, i int, yes bool) *op.Body {
 	chosen := *body
 	chosen.Code = slices.Clone(body.Code)
@@ -181,7 +183,7 @@ func choice(body *op.Body, i int, yes bool) *op.Body {
 	return &chosen
 }
 
-// cost is that of an element of the costliest variant.
+// cost returns the cost per element of the costliest variant.
 func (k *Chain) cost() int {
 	cost := 0
 	for _, c := range k.variants {
@@ -195,7 +197,7 @@ func (k *Chain) cost() int {
 	return cost
 }
 
-// scratch is the memory that a worker needs, in bytes.
+// scratch returns the bytes of scratch memory per worker.
 func (k *Chain) scratch() int {
 	bytes := 0
 	for _, c := range k.variants {
@@ -204,7 +206,7 @@ func (k *Chain) scratch() int {
 	return bytes
 }
 
-// variant is the body for the flags of this run.
+// variant returns the compiled body for the flags of this run.
 func (k *Chain) variant(r *exec.Run) *code {
 	values := 0
 	for bit, i := range k.flags {
@@ -215,7 +217,7 @@ func (k *Chain) variant(r *exec.Run) *code {
 	return k.variants[values]
 }
 
-// operand adds one. Those that give way to other rows all do so together.
+// operand adds an operand. Short rows of all operands must change at the same elements.
 func (k *Chain) operand(b *exec.Builder, a *ir.Value, out op.Shape) {
 	o := NewOperand(b.At(a), a, out)
 	if o.Every > 0 && k.every > 0 && o.Every != k.every {
@@ -240,7 +242,7 @@ func NewOperand(pos int, v *ir.Value, out op.Shape) operand {
 		o.Access = scalar
 		return o
 	}
-	// Axes of the operand, aligned at the end; axes that behave alike merge.
+	// Axes of the operand, innermost first; adjacent axes that broadcast alike merge.
 	stride := 1
 	for i := range out {
 		d := out[len(out)-1-i]
@@ -288,8 +290,8 @@ func (k *Chain) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// span computes elements lo to hi-1. first, if not nil, has those of operand
-// 0, which then has no place of its own: see epilogue.
+// span computes elements lo to hi-1. first, if not nil, is the elements of operand 0,
+// which an epilogue has in scratch memory.
 func (k *Chain) span(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, first []byte) {
 	if k.every == 0 {
 		k.stretch(r, scratch, regs, lo, hi, first)
@@ -305,14 +307,14 @@ func (k *Chain) span(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, fir
 	}
 }
 
-// stretch is span for elements with the same short rows.
+// stretch is span for elements for which short rows do not change.
 func (k *Chain) stretch(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, first []byte) {
 	c := k.variant(r)
 	ahead := regs[len(c.offset):][:mostAhead]
 	clear(ahead)
 	regs = regs[:len(c.offset)+mostAhead]
 	begin := lo
-	for i := range k.Operands { // those that stay for the whole chunk
+	for i := range k.Operands { // loaded once per chunk
 		o := &k.Operands[i]
 		size := c.domain[i].Size()
 		switch {
@@ -361,7 +363,7 @@ func (k *Chain) stretch(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, 
 			case o.pattern():
 				regs[i] = scratch[c.offset[i]+lo%o.Period*size:][:n*size]
 			case c.offset[i] < 0:
-				size := o.DType.Size() // raw ones are narrower than their registers
+				size := o.DType.Size() // raw operands are narrower than their lane type
 				regs[i] = data[lo*size : (lo+n)*size]
 			case o.Access == ByRow && c.readsMemory(i, *o) && lo%o.Period+n <= o.Period:
 				at := lo % o.Period
@@ -406,7 +408,7 @@ func (k *Chain) stretch(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, 
 	}
 }
 
-// number is the register of scalar operand i, for up to n elements.
+// number returns the block buffer of scalar operand i, for up to n elements.
 func (c *code) number(r *exec.Run, scratch []byte, o *operand, i, n int) []byte {
 	size := c.domain[i].Size()
 	if c.single[i] {
@@ -418,7 +420,7 @@ func (c *code) number(r *exec.Run, scratch []byte, o *operand, i, n int) []byte 
 	return reg
 }
 
-// prefetch asks the caches for elements lo to hi-1 of the operands in memory.
+// prefetch prefetches elements lo to hi-1 of the operands in memory.
 func (k *Chain) prefetch(r *exec.Run, lo, hi int) {
 	if lo >= hi {
 		return
@@ -432,18 +434,18 @@ func (k *Chain) prefetch(r *exec.Run, lo, hi int) {
 	}
 }
 
-// memory is where n elements of result i of body c lie, from element lo on.
+// memory returns the n elements of result i of body c from element lo on.
 func (k *Chain) memory(r *exec.Run, c *code, i, lo, n int) []byte {
 	size := c.results[i].DType.Size()
 	return r.Values[k.outs[i]][lo*size : (lo+n)*size]
 }
 
-// pattern reports whether the operand is a short row: then a chunk has it once
-// in a register that is a row longer than a block, and each block begins at
-// its place in it.
+// pattern reports whether the operand is a short row. It is then loaded once per chunk
+// into a buffer that is a row longer than a block, so that a block can begin anywhere
+// in the row.
 func (o *operand) pattern() bool { return o.Access == ByRow && o.Period <= lanes.Block }
 
-// row is the elements that repeat from element lo of the result on.
+// row returns the row that repeats from element lo of the result on.
 func (o *operand) row(data []byte, lo int) []byte {
 	s := o.DType.Size()
 	if o.Every > 0 {
@@ -452,7 +454,7 @@ func (o *operand) row(data []byte, lo int) []byte {
 	return data[:o.Period*s]
 }
 
-// fetch is read, or makes the elements.
+// fetch reads the elements or lets their producer compute them.
 func (o *operand) fetch(r *exec.Run, reg, data []byte, lo, n int, to lanes.Type) {
 	if o.Producer != nil {
 		o.Producer.Produce(r, lo, dtype.View[float32](reg)[:n])
@@ -499,7 +501,8 @@ func (o *operand) read(reg, data []byte, lo, n int, to lanes.Type) {
 	}
 }
 
-// offset is where the elements of a row begin: a row is the innermost axis.
+// offset returns the operand's first element of a row; rows are along the innermost
+// axis.
 func (o *operand) offset(row int) int {
 	at := 0
 	for i, d := range o.dims[1:] {

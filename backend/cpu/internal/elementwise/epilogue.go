@@ -8,25 +8,25 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// Epilogue is what follows a product while it is in the cache: an element-wise
-// chain whose operand 0 is the product (op.Attr.Body of a contraction). Elements
-// of the product are rounded to its type, as if they had been stored, so that
-// fusing changes no bit; those of 16 bits stay float32, which is what the chain
-// computes in. Where rows do not lie side by side they are copied.
+// Epilogue is an element-wise chain that runs on a product while it is in the cache;
+// the product is its operand 0 (op.Attr.Body of a contraction). Elements of the product
+// are rounded to its type as if they had been stored, so that fusion changes no bit;
+// 16-bit elements are kept as float32, the chain's lane type. Rows that are not
+// contiguous are copied.
 type Epilogue struct {
 	*Chain
 	Product dtype.DType
-	cols    int // of the product
-	base    int // in scratch memory: rows of the product, then the registers of the chain
-	gather  int // bytes behind those: parts of rows of operands and the result
+	cols    int // columns of the product
+	base    int // in scratch memory: rows of the product, then the chain's block buffers
+	gather  int // bytes of these, followed by gathered rows of operands and the result
 }
 
-// StripElements is about how many elements go through the chain at a time:
-// whole rows where a tile has whole rows.
+// StripElements is about how many elements go through the chain at a time: whole rows
+// if a tile has whole rows.
 const StripElements = 4 * lanes.Block
 
-// NewEpilogue makes what follows the product of v, a matrix of cols columns,
-// or nil when nothing does. own is how many arguments the product takes.
+// NewEpilogue returns the epilogue of v, a product with cols columns, or nil if it has
+// none. own is the number of the product's own arguments.
 func NewEpilogue(b *exec.Builder, v *ir.Value, own, cols int) *Epilogue {
 	if v.Attr.Body == nil {
 		return nil
@@ -44,23 +44,22 @@ func NewEpilogue(b *exec.Builder, v *ir.Value, own, cols int) *Epilogue {
 	return &Epilogue{Chain: k, Product: v.Attr.DType, cols: cols}
 }
 
-// Place puts the epilogue's memory behind base bytes of scratch memory.
+// Place reserves the epilogue's scratch memory after base bytes.
 func (e *Epilogue) Place(b *exec.Builder, base, tileCols int) {
 	e.base = tiling.RoundUp(base, ir.Align)
 	e.gather = tiling.RoundUp(e.scratch(), ir.Align)
 	b.ReserveScratch(e.base + e.bufferBytes(tileCols) + e.gather + len(e.Operands)*gatherBytes)
 }
 
-// gatherBytes is the room of an operand in parts of rows: a block of the widest
-// type.
+// gatherBytes is the room for gathered rows of an operand: a block of the widest type.
 const gatherBytes = 8 * lanes.Block
 
-// GatherCols is the columns of parts of rows up to which a call of the chain
-// for each would take longer than copying several together.
+// GatherCols is the columns up to which gathering several partial rows is faster than a
+// call of the chain for each.
 const GatherCols = lanes.Block / 2
 
-// Strip is how many rows of a tile go through the chain at a time: one, unless
-// they follow each other in the result.
+// Strip returns how many rows of a tile go through the chain at a time: one, unless the
+// rows are contiguous in the result.
 func (e *Epilogue) Strip(cols int) int {
 	if cols != e.cols {
 		return 1
@@ -72,20 +71,20 @@ func (e *Epilogue) bufferBytes(tileCols int) int {
 	return tiling.RoundUp(max(StripElements, tileCols)*e.Operands[0].DType.Size(), ir.Align)
 }
 
-// Rows is the memory for n elements of the product on their way to apply.
+// Rows returns the memory for n elements of the product that are passed to Apply.
 func (e *Epilogue) Rows(w *exec.Worker, n int) []byte {
 	return w.Scratch[e.base:][:n*e.Operands[0].DType.Size()]
 }
 
-// Apply runs the chain over the n elements of the result from element at on;
-// product has those of the product.
+// Apply runs the chain on n elements of the result from element at on; product has the
+// same elements of the product.
 func (e *Epilogue) Apply(r *exec.Run, w *exec.Worker, at, n, tileCols int, product []byte) {
 	e.span(r, w.Scratch[e.base+e.bufferBytes(tileCols):], w.Blocks, at, at+n, product)
 }
 
-// Parts runs the chain over n parts of rows of the result, of cols elements
-// each, the first from element at on and step elements from one to the next,
-// together. product has those of the product.
+// Parts runs the chain on n partial rows of the result at once: cols elements each,
+// step elements apart, from element at on. product has the same elements of the
+// product.
 func (e *Epilogue) Parts(r *exec.Run, w *exec.Worker, at, step, n, cols, tileCols int, product []byte) {
 	c := e.variant(r)
 	scratch := w.Scratch[e.base+e.bufferBytes(tileCols):]
@@ -105,7 +104,7 @@ func (e *Epilogue) Parts(r *exec.Run, w *exec.Worker, at, step, n, cols, tileCol
 		case !c.used[i]:
 		case o.Access == scalar:
 			regs[i] = c.number(r, scratch, o, i, n*cols)
-		case o.Access == ByRow && o.Period == e.cols && o.Every == 0: // a bias: the same for all rows
+		case o.Access == ByRow && o.Period == e.cols && o.Every == 0: // a bias, the same for all rows
 			regs[i] = room(i, size)
 			o.fetch(r, regs[i][:cols*size], r.Values[o.Pos], at, cols, c.domain[i])
 			exec.Repeat(regs[i], cols*size)
@@ -135,7 +134,7 @@ func (e *Epilogue) Parts(r *exec.Run, w *exec.Worker, at, step, n, cols, tileCol
 	}
 }
 
-// PutProduct writes elements of the product for the chain.
+// PutProduct converts elements of the product to what Apply reads.
 func PutProduct[T lanes.Real](e *Epilogue, to []byte, x []T) {
 	if e.Product.Is16() {
 		rounded := dtype.View[float32](to)
@@ -150,8 +149,8 @@ func PutProduct[T lanes.Real](e *Epilogue, to []byte, x []T) {
 	lanes.StoreReal(to, x, e.Product)
 }
 
-// Prefetches lists what the epilogue reads and writes: rows of the result's
-// shape, from element at on, n elements from one to the next.
+// Prefetches adds what the epilogue reads and writes to f: rows of the result's shape,
+// n elements apart, from element at on.
 func (e *Epilogue) Prefetches(f *exec.PrefetchList, r *exec.Run, at, n, rows int) {
 	for i := range e.Operands[1:] {
 		if o := &e.Operands[i+1]; o.Access == Full && o.Producer == nil {

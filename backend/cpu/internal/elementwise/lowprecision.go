@@ -9,10 +9,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// halves makes one loop of a body that is an operation of a 16-bit type or two,
-// from memory to memory, where package vec has one: else the elements would go
-// over the cache once for each operation, and twice more to be converted. It
-// reports whether it did. Random numbers that list draws stay in the list.
+// halves compiles a body of one or two 16-bit operations to one loop from memory to
+// memory, if package vec has it; otherwise each operation is a pass over the cache,
+// with two more for conversions. It reports whether it did. Draws stay in the list.
 func (c *code) halves(list []instr, operands []operand) ([]instr, bool) {
 	v := vec.Current()
 	if v == nil || len(c.results) != 1 || !c.results[0].DType.Is16() || len(list) == 0 {
@@ -46,7 +45,7 @@ func (c *code) halves(list []instr, operands []operand) ([]instr, bool) {
 	return []instr{whole}, true
 }
 
-// halfMatcher looks for what package vec has a loop for.
+// halfMatcher looks for low-precision loops of package vec.
 type halfMatcher struct {
 	c        *code
 	operands []operand
@@ -55,21 +54,20 @@ type halfMatcher struct {
 	set      *vec.LowPrecision
 }
 
-// memory reports whether operand i can be read where it lies.
+// memory reports whether operand i can be read in place.
 func (m *halfMatcher) memory(i int) bool {
 	return i < len(m.operands) && m.operands[i].Access == Full && m.operands[i].Producer == nil && m.operands[i].DType == m.dtype
 }
 
-// row reports whether operand i is of the type, but has to be brought to a
-// register.
+// row reports whether operand i has the type, but must be loaded into a block buffer.
 func (m *halfMatcher) row(i int) bool {
 	return i < len(m.operands) && m.operands[i].DType == m.dtype && !m.memory(i) && m.operands[i].Producer == nil
 }
 
-// number reports whether operand i is one number, of the type.
+// number reports whether operand i is a scalar of the type.
 func (m *halfMatcher) number(i int) bool { return m.row(i) && m.operands[i].Access == scalar }
 
-// by is the instruction that makes a register, or nil.
+// by returns the instruction that computes reg, or nil.
 func (m *halfMatcher) by(reg int) *instr {
 	if i := slices.IndexFunc(m.list, func(ins instr) bool { return ins.dst == reg }); i >= 0 {
 		return &m.list[i]
@@ -77,8 +75,8 @@ func (m *halfMatcher) by(reg int) *instr {
 	return nil
 }
 
-// match returns the loop that makes register reg, the registers that it reads
-// and how many instructions it takes the place of.
+// match returns the loop that computes reg, the block buffers it reads, and how many
+// instructions it replaces.
 func (m *halfMatcher) match(reg int) (f lanes.Loop, args []int, count int) {
 	ins := m.by(reg)
 	if ins == nil || ins.draws {
@@ -105,7 +103,7 @@ func (m *halfMatcher) match(reg int) (f lanes.Loop, args []int, count int) {
 	return nil, nil, 0
 }
 
-// arithmetic is an operation of two operands, the second of which may be a row.
+// arithmetic matches an operation on two operands, the second of which may be a row.
 func (m *halfMatcher) arithmetic(ins *instr, dst int, relu bool) (lanes.Loop, []int) {
 	a, b := ins.args[0], ins.args[1]
 	if !m.memory(a) && ins.Op != op.Sub {
@@ -133,8 +131,7 @@ func (m *halfMatcher) arithmetic(ins *instr, dst int, relu bool) (lanes.Loop, []
 	return nil, nil
 }
 
-// choice is the gradient of a relu, or a dropout: the choice of numbers that are
-// scaled before.
+// choice matches the gradient of a relu, or a dropout: a Where on scaled numbers.
 func (m *halfMatcher) choice(ins *instr, dst int) (f lanes.Loop, args []int, count int) {
 	c, yes, no := m.by(ins.args[0]), ins.args[1], ins.args[2]
 	if !m.number(no) {
@@ -163,8 +160,7 @@ func (m *halfMatcher) choice(ins *instr, dst int) (f lanes.Loop, args []int, cou
 	}, []int{flags, a, s, no}, 2
 }
 
-// scaledChoice is the gradient of a dropout: numbers that are scaled after the
-// choice.
+// scaledChoice matches the gradient of a dropout: numbers are scaled after the Where.
 func (m *halfMatcher) scaledChoice(ins *instr, dst int) (f lanes.Loop, args []int, count int) {
 	c, s := m.by(ins.args[0]), ins.args[1]
 	if c == nil {
@@ -183,8 +179,7 @@ func (m *halfMatcher) scaledChoice(ins *instr, dst int) (f lanes.Loop, args []in
 	}, []int{flags, a, s, no}, 2
 }
 
-// flags reports whether a register is truth values as they lie in memory, or
-// drawn.
+// flags reports whether reg is bools in memory or drawn.
 func (m *halfMatcher) flags(reg int) bool {
 	if ins := m.by(reg); ins != nil {
 		return ins.draws
@@ -193,8 +188,8 @@ func (m *halfMatcher) flags(reg int) bool {
 	return o.Access == Full && o.Producer == nil && o.DType == dtype.Bool
 }
 
-// words are the first n elements of a register that is memory of a 16-bit type.
+// words returns the first n elements of reg, a 16-bit type in memory.
 func words(r [][]byte, reg, n int) []uint16 { return dtype.View[uint16](r[reg])[:n] }
 
-// firstOf is the number of a register.
+// firstOf returns the scalar in reg.
 func firstOf(r [][]byte, reg int) float32 { return dtype.View[float32](r[reg])[0] }

@@ -9,13 +9,13 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// ReuseBytes is what must be read and written until a value has left the caches,
-// which processors share with others.
+// ReuseBytes is the traffic, in bytes, after which a value has left the caches, which
+// cores share.
 const ReuseBytes = 1 << 26
 
-// storesNonTemporal reports whether value at, a result of k, is better written around
-// the caches: it and the operands are more than those hold, it does not lie over
-// an operand, which is in them, and is not read before much else.
+// storesNonTemporal reports whether the value at a position, a result of k, should be
+// stored non-temporally: it and the operands do not fit the caches, it does not
+// overwrite an operand, which is cached, and its next use is far away.
 func (k *Chain) storesNonTemporal(g *ir.Graph, at int) bool {
 	v := g.Values[at]
 	switch d, s := v.Type.DType, vec.Current(); {
@@ -34,7 +34,7 @@ func (k *Chain) storesNonTemporal(g *ir.Graph, at int) bool {
 	if bytes < ReuseBytes {
 		return false
 	}
-	same := []*ir.Value{v} // with its views
+	same := []*ir.Value{v} // and its views
 	bytes = 0
 	for _, u := range g.Values[at+1:] {
 		reads := slices.ContainsFunc(u.Args, func(a *ir.Value) bool { return slices.Contains(same, a) })

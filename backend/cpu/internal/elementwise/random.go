@@ -14,20 +14,20 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/philox"
 )
 
-// random is RandomUniform.
+// random is the kernel of RandomUniform.
 type random struct {
 	state, out, n int
 	stream        uint64
 	halves        bool
 }
 
-const randomGrain = 4096 // numbers of a chunk, a multiple of philox's block
+const randomGrain = 4096 // numbers per chunk, a multiple of philox's block
 
 func NewRandom(b *exec.Builder, v *ir.Value) exec.Kernel {
 	return &random{b.At(v.Args[0]), b.At(v), v.Type.Shape.Size(), v.Attr.Stream, v.Attr.Bits == 16}
 }
 
-const randomCost = 4 // of a number, in simple operations
+const randomCost = 4 // per number, in simple operations
 
 func (k *random) Run(r *exec.Run) { r.Parallel(k, (k.n+randomGrain-1)/randomGrain, randomCost*k.n) }
 
@@ -36,7 +36,7 @@ func (k *random) Chunk(r *exec.Run, _ *exec.Worker, i int) {
 	k.Produce(r, lo, dtype.View[float32](r.Values[k.out])[lo:hi])
 }
 
-// Produce makes up to randomGrain numbers from number lo on.
+// Produce draws up to randomGrain numbers from number lo on.
 func (k *random) Produce(r *exec.Run, lo int, out []float32) {
 	d := k.of(r)
 	if before := lo % d.inBlock(); before != 0 {
@@ -48,11 +48,11 @@ func (k *random) Produce(r *exec.Run, lo int, out []float32) {
 	d.Uniform(lo, out)
 }
 
-// of is what the state of a run draws.
+// of returns the draw of a run's state.
 func (k *random) of(r *exec.Run) Draw { return DrawOf(r.Values[k.state], k.stream, k.halves) }
 
-// AtLeast says which of up to randomGrain numbers of 16 bits from number lo on
-// are not less than x. There must be assembly for it.
+// AtLeast sets out to which of up to randomGrain 16-bit numbers from number lo on are
+// at least x. It requires package vec.
 func (d Draw) AtLeast(lo int, out []byte, x float32) {
 	bound, none := halfBound(x)
 	if none {
@@ -63,7 +63,7 @@ func (d Draw) AtLeast(lo int, out []byte, x float32) {
 	for len(out) > 0 {
 		before := lo % 8
 		n := min(len(out), 256)
-		if before != 0 { // to the end of the block
+		if before != 0 { // up to the end of a block
 			n = min(len(out), 8-before)
 		}
 		if n == 256 && d.within(lo) {
@@ -81,24 +81,23 @@ func (d Draw) AtLeast(lo int, out []byte, x float32) {
 	}
 }
 
-// halfBound is the least half word whose number is not less than x, if there is
-// one.
+// halfBound returns the smallest 16-bit draw whose number is at least x, or none.
 func halfBound(x float32) (bound uint16, none bool) {
 	b := math.Ceil(float64(x) * (1 << 16))
-	if !(b < 1<<16) { // or NaN
+	if !(b < 1<<16) { // also NaN
 		return 0, true
 	}
 	return uint16(max(b, 0)), false
 }
 
-// Fusible reports whether value i, random numbers or rows of a table, need
-// not be in memory: one element-wise value reads them, element for element,
-// while what they are made of is what it was. It makes them in its registers,
-// which costs less than to write and read them.
+// Fusible reports whether value i, random numbers or rows of a table, can be fused into
+// its one consumer: an element-wise value that reads it element for element, while its
+// arguments are unchanged. The consumer then computes it in its block buffers, which
+// saves a store and a load.
 func Fusible(g *ir.Graph, i int) bool {
 	v := g.Values[i]
 	if slices.ContainsFunc(v.Args, func(a *ir.Value) bool { return a.Slot.Place != ir.Input }) || v.Slot.Place != ir.Arena {
-		return false // an argument may be overwritten, or the numbers are a result
+		return false // an argument may be overwritten, or the value is a result
 	}
 	var reader *ir.Value
 	for at, u := range g.Values[i+1:] {
@@ -113,19 +112,19 @@ func Fusible(g *ir.Graph, i int) bool {
 	return reader != nil
 }
 
-// Draw names random numbers as package philox does.
+// Draw identifies random numbers, see package philox.
 type Draw struct {
 	seed, counter, stream uint64
 	halves                bool // of 16 bits
 }
 
-// DrawOf is the draw of a state.
+// DrawOf returns the draw of a state.
 func DrawOf(state []byte, stream uint64, halves bool) Draw {
 	s := dtype.View[int64](state)
 	return Draw{uint64(s[0]), uint64(s[1]), stream, halves}
 }
 
-// inBlock is how many numbers a block of philox's makes.
+// inBlock returns the numbers in one block of philox.
 func (d Draw) inBlock() int {
 	if d.halves {
 		return 8
@@ -133,20 +132,19 @@ func (d Draw) inBlock() int {
 	return 4
 }
 
-// within reports whether the blocks of randomGrain numbers from number lo on
-// have the same upper word.
+// within reports whether the blocks of randomGrain numbers from number lo on have the
+// same upper word.
 func (d Draw) within(lo int) bool { return uint32(lo/d.inBlock()) < 1<<32-randomGrain }
 
-// words are the number of the block that number lo begins, in its lower word,
-// and the other words as package philox has them.
+// words returns the lower word of the index of number lo's block, and the other words
+// of philox's key and counter.
 func (d Draw) words(lo int) (first, k0, k1, c1, c2, c3 uint32) {
 	c3 = uint32(d.stream) ^ bits.RotateLeft32(uint32(d.counter>>32), 16) ^ bits.RotateLeft32(uint32(d.stream>>32), 8)
 	block := uint64(lo / d.inBlock())
 	return uint32(block), uint32(d.seed), uint32(d.seed >> 32), uint32(block >> 32), uint32(d.counter), c3
 }
 
-// Uniform makes up to randomGrain numbers from number lo on, which begins a
-// block, in assembly where there is some.
+// Uniform draws up to randomGrain numbers from number lo on, which must begin a block.
 func (d Draw) Uniform(lo int, out []float32) {
 	if v := vec.Current(); v != nil && d.within(lo) {
 		n, f := len(out)/128*128, v.Philox
@@ -160,7 +158,7 @@ func (d Draw) Uniform(lo int, out []float32) {
 	d.numbers(lo, out)
 }
 
-// numbers is uniform without assembly.
+// numbers is Uniform without assembly.
 func (d Draw) numbers(lo int, out []float32) {
 	if d.halves {
 		philox.UniformHalvesAt(d.seed, d.counter, d.stream, uint64(lo), out)
@@ -169,7 +167,7 @@ func (d Draw) numbers(lo int, out []float32) {
 	}
 }
 
-// counting is Iota: a row of ascending numbers, repeated.
+// counting is the kernel of Iota: a row of ascending numbers, repeated.
 type counting struct {
 	out, row int
 	dtype    dtype.DType

@@ -19,8 +19,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// Kernel computes one value of a plan. It holds the positions of its operands
-// among the plan's values; its geometry is settled when it is made.
+// Kernel computes one value of a plan. Its operands are positions among the plan's
+// values; its sizes are fixed when it is built.
 type Kernel interface {
 	Run(r *Run)
 }
@@ -32,15 +32,15 @@ type Producer interface {
 	Produce(r *Run, lo int, out []float32)
 }
 
-// Plan is what the runs of a program share: the graph and the memory that its
-// kernels have reserved.
+// Plan is common to the runs of a program: the graph and the memory that kernels have
+// reserved.
 type Plan struct {
 	Graph   *ir.Graph
 	Memory  Memory
 	Scratch int               // bytes for each worker
 	Shared  int               // bytes that the workers of a step share
-	Sums    int               // numbers that stay during a run
-	Packed  []int             // bytes of packed inputs
+	Sums    int               // float64 numbers that last for a run
+	Packed  []int             // bytes of each packed input
 	Blocks  int               // block buffers of each worker
 	Labels  []context.Context // of the values, for profiles
 }
@@ -51,8 +51,8 @@ type Memory interface {
 	HoldByHelper(bytes int) // by a helper, which outlives the program
 }
 
-// Builder collects what kernels need while they are made, and tells them what
-// they need to know of their program.
+// Builder collects the memory that kernels need while they are built, and answers their
+// questions about the program.
 type Builder struct {
 	*Plan
 	Pos        map[*ir.Value]int
@@ -82,8 +82,8 @@ func (b *Builder) Alias(v *ir.Value) *ir.Value {
 	return &u
 }
 
-// ReserveScratch reserves memory for each worker. All kernels use it from its
-// beginning on.
+// ReserveScratch reserves memory for each worker. Kernels share it: each uses it from
+// the beginning.
 func (b *Builder) ReserveScratch(bytes int) { b.Scratch = max(b.Scratch, bytes) }
 
 // ReserveShared reserves memory that the workers of a step share.
@@ -92,7 +92,7 @@ func (b *Builder) ReserveShared(bytes int) { b.Shared = max(b.Shared, bytes) }
 // ReserveBlocks reserves n block buffers for each worker.
 func (b *Builder) ReserveBlocks(n int) { b.Blocks = max(b.Blocks, n) }
 
-// ReserveSum reserves a number that stays during a run, and returns its place.
+// ReserveSum reserves a number that lasts for a run and returns its index in Run.Sums.
 func (b *Builder) ReserveSum() int {
 	b.Sums++
 	return b.Sums - 1
@@ -103,24 +103,24 @@ type Run struct {
 	Plan    *Plan
 	Procs   int
 	arena   []byte
-	Values  [][]byte // where each value lies
+	Values  [][]byte // memory of each value
 	Shared  []byte
 	Sums    []float64
 	Packed  []packedOperand
 	Version []uint64 // of the buffers of inputs that are not overwritten, by position; else 0
-	worker  Worker   // the caller's own
-	place   int      // where its last job was
-	places  uint     // where it had any, as bits
+	worker  Worker   // the caller
+	place   int      // index of its last job
+	places  uint     // places it has used, as a bit set
 	Trace   *Tracer  // nil unless the run is traced
 	At      int      // position of the value that is computed, when traced or labelled
 
-	One [1]int64 // an element on its way to another type
+	One [1]int64 // one element during a conversion
 	// BadIndex is one more than the first position of an index out of range, or 0.
 	BadIndex atomic.Int64
 	Failed   error
 
 	See  func(v *ir.Value, data []byte) error // or nil
-	Done <-chan struct{}                      // of the context, while the run may end with it
+	Done <-chan struct{}                      // of the context; set while it can end the run
 }
 
 // Init allocates the memory of a run of p.
@@ -141,7 +141,7 @@ func (r *Run) Init(p *Plan) {
 	}
 }
 
-// Reset forgets what belongs to one call of a run that is kept for the next.
+// Reset clears the state of one call.
 func (r *Run) Reset() {
 	r.leave()
 	r.Failed, r.Trace, r.See, r.Done = nil, nil, nil, nil
@@ -157,14 +157,14 @@ func (r *Run) Bytes() int {
 }
 
 // ForgetPacked drops the packed operands of a run that ended early: they may be
-// packed in part.
+// incomplete.
 func (r *Run) ForgetPacked() {
 	for i := range r.Packed {
 		r.Packed[i].Version, r.Packed[i].seen = 0, 0
 	}
 }
 
-// Over reports whether the context has ended and the run is to do no more.
+// Over reports whether the run must end because its context has.
 func (r *Run) Over() bool {
 	if r.Done == nil {
 		return false

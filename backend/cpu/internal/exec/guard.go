@@ -10,19 +10,17 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// Checking reports whether runs check themselves: under MEZZO_DEBUG=check, and
-// in tests. Then memory has guards (guard.go), the elements of
-// buffers are compared with those that their version had before, and packed
-// copies with their operands.
+// Checking reports whether runs check themselves, as under MEZZO_DEBUG=check and in
+// tests: memory has guards, buffers are compared with their contents at the same
+// version, and packed copies with their operands.
 var Checking = backend.DebugFromEnv().Check
 
-// CheckingPacked is checking of packed copies, which are then packed in each run.
+// CheckingPacked is Checking for packed copies, which are then packed in each run.
 var CheckingPacked = Checking
 
-// Under MEZZO_DEBUG=check, and in tests, the memory that kernels
-// work in lies between guards, bytes that nobody writes, and begins as NaNs.
-// Kernels in assembly have no bounds; what they write elsewhere is the memory of
-// others, or of the runtime, and shows in another place and much later.
+// When Checking, the memory of kernels lies between guards, bytes that must not change,
+// and begins as NaNs. Assembly has no bounds checks: without guards an out-of-bounds
+// store corrupts other memory and shows much later.
 
 // guardBytes is the bytes of a guard, a multiple of ir.Align.
 const guardBytes = 16 * ir.Align

@@ -15,9 +15,9 @@ import (
 // weights and keep nothing. An operand that differs from run to run, such as a
 // batch of data, is not packed for this purpose.
 
-// packedOperand is a packed copy of an input, made when its buffer had a version;
-// 0 is no copy. Seen is the version of the latest run. While one is checked,
-// expected is what it was before it was packed anew.
+// packedOperand is a packed copy of an input. Version is the version of its buffer when
+// it was packed, 0 for no copy; seen is the version in the latest run. Under
+// CheckingPacked, expected is the copy before it was packed again.
 type packedOperand struct {
 	Data          []byte
 	Version, seen uint64
@@ -32,15 +32,15 @@ func (b *Builder) ReadOnly(v *ir.Value) bool {
 	return v.Op == op.Param && !slices.Contains(b.Graph.Donated, v.Attr.Index)
 }
 
-// ReservePacked reserves the memory of a packed copy and returns its place.
+// ReservePacked reserves memory for a packed copy and returns its index in Run.Packed.
 func (b *Builder) ReservePacked(bytes int) int {
 	b.Packed = append(b.Packed, bytes)
 	return len(b.Packed) - 1
 }
 
-// PackedCopy prepares the memory for a packed copy of the value at pos, and reports
-// whether the copy that is in it is good. If not, and if the value has not
-// changed since the last run, the caller makes it.
+// PackedCopy prepares the memory for a packed copy of the value at pos and reports
+// whether the copy there is good. If it is not, and the value has not changed since the
+// last run, the caller must pack it.
 func (r *Run) PackedCopy(place, pos int) (good, changed bool) {
 	k := &r.Packed[place]
 	version := r.Version[pos]
@@ -61,8 +61,8 @@ func (r *Run) PackedCopy(place, pos int) (good, changed bool) {
 	return good, false
 }
 
-// CheckPacked compares the copies that the step of the value at pos would have
-// used with those that it made.
+// CheckPacked compares the copies that the step of the value at pos would have reused
+// with those that it has packed again.
 func (r *Run) CheckPacked(pos int) error {
 	for i := range r.Packed {
 		k := &r.Packed[i]

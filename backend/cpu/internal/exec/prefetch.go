@@ -6,10 +6,10 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 )
 
-// PrefetchPiece is the bytes that kernels fetch at a time, every four steps.
+// PrefetchPiece is the bytes that kernels prefetch at a time, every four steps.
 const PrefetchPiece = 128
 
-// PrefetchList is memory to be fetched, in parts of n pieces, stride bytes apart.
+// PrefetchList lists memory to prefetch: for each part n pieces, stride bytes apart.
 type PrefetchList struct {
 	parts [8]struct {
 		data          unsafe.Pointer
@@ -18,7 +18,7 @@ type PrefetchList struct {
 	N, Next int
 }
 
-// Add appends n pieces of data, the first at bytes behind its beginning.
+// Add appends n pieces of data, stride bytes apart, from offset at on.
 func (f *PrefetchList) Add(data []byte, at, stride, n int) {
 	if f.N == len(f.parts) || at < 0 || at >= len(data) || stride <= 0 {
 		return
@@ -28,8 +28,8 @@ func (f *PrefetchList) Add(data []byte, at, stride, n int) {
 	f.N++
 }
 
-// Take is where the next n pieces lie, and how far apart, or nil if nothing is
-// left to fetch.
+// Take returns the address of the next n pieces and their distance, or nil if none are
+// left.
 func (f *PrefetchList) Take(n int) (unsafe.Pointer, int) {
 	if f.Next >= f.N {
 		return nil, 0

@@ -11,8 +11,8 @@ import (
 // Result is one of the results of an operation with several: a section of the vector
 // that the operation packs them into, or a value with its own slot.
 type Result struct {
-	op.Type     // of what is stored
-	Pos     int // of the value that it lies in, or -1 if it is unused
+	op.Type     // as stored
+	Pos     int // position of the value it lies in, or -1 if unused
 	start   int // in bytes
 }
 

@@ -9,14 +9,14 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/driver"
 )
 
-// Tracer notes what the workers do in one run.
+// Tracer records the work of the workers in one run.
 type Tracer struct {
 	Begin time.Time
 	mu    sync.Mutex
 	Spans []driver.Span
 }
 
-// Add notes that a worker computed a part of the value at a position since from.
+// Add records that a worker has computed a part of the value at a position since from.
 func (t *Tracer) Add(value, worker int, from time.Time) {
 	span := driver.Span{Value: value, Worker: worker, Start: from.Sub(t.Begin), Duration: time.Since(from)}
 	t.mu.Lock()
@@ -24,8 +24,8 @@ func (t *Tracer) Add(value, worker int, from time.Time) {
 	t.mu.Unlock()
 }
 
-// observe does what a helper does for a run, in sight of its tracer and of
-// profiles.
+// observe runs f, a helper's work for a run, with the labels and spans of profilers and
+// tracers.
 func (r *Run) observe(worker int, f func()) {
 	if r.Plan.Labels != nil {
 		pprof.SetGoroutineLabels(r.Plan.Labels[r.At])

@@ -11,32 +11,32 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 )
 
-// Task is work that consists of chunks which may be done in any order and by
-// any worker. Which chunks there are depends on shapes only.
+// Task is work in chunks, which may run in any order and on any worker. The chunks
+// depend on shapes alone.
 type Task interface {
 	Chunk(r *Run, w *Worker, i int)
 }
 
-// Worker is what a goroutine needs to do chunks: memory of its own.
+// Worker is the memory that a goroutine needs to run chunks.
 type Worker struct {
 	id       int // 0: the caller of a run
 	Scratch  []byte
 	Blocks   [][]byte
-	Operands [12]vec.Operand // of the loop of a recurrent cell
+	Operands [12]vec.Operand // of a recurrent cell's loop
 
-	job              uint64      // number of the one whose chunks it does
-	PackedA, PackedB PackedBlock // of that job's product, in scratch
+	job              uint64      // number of the current job
+	PackedA, PackedB PackedBlock // blocks of that job's product that are packed in Scratch
 
-	// Prefetch is the list of the tile that is computed; it is empty between tiles.
+	// Prefetch is the list of the current tile; it is empty between tiles.
 	Prefetch PrefetchList
 }
 
-// fit makes sure that a worker has the scratch memory that a program asks for.
+// fit grows a worker's scratch memory to what a program needs.
 func (w *Worker) fit(p *Plan) {
 	if len(w.Scratch) < p.Scratch {
 		if more := p.Scratch - len(w.Scratch); w.id == 0 {
 			p.Memory.Hold(more)
-		} else { // a helper is nobody's
+		} else { // helpers outlive programs
 			p.Memory.HoldByHelper(more)
 		}
 		w.Scratch = dirty(Aligned(p.Scratch))
@@ -46,40 +46,39 @@ func (w *Worker) fit(p *Plan) {
 	}
 }
 
-// minShare is the least work, in element operations, that is worth the help of
-// another core: some microseconds.
+// minShare is the least work, in element operations, that pays for another core's help:
+// some microseconds.
 const minShare = 1 << 14
 
-// A job is a task being done: its chunks are cut into a range for each of its
-// workers, who goes through its own and then helps with those of others. So
-// neighbouring chunks, which mostly read and write neighbouring memory, are
-// done by the same core, also in the next task of the same shape, and claiming
-// one costs no traffic between cores. Which worker does a chunk has no
-// influence on results.
+// A job is a running task. Its chunks are divided into one range per worker. A worker
+// does the chunks of its own range first and then steals from the others. So
+// neighbouring chunks, which mostly access neighbouring memory, run on the same core,
+// also in the next task of the same shape, and claiming a chunk causes no traffic
+// between cores. Results do not depend on which worker does a chunk.
 //
-// A worker waits for work by looking at its own range, and finds next to it all
-// that it needs to know: what a job costs is mostly the cache lines that go from
-// core to core, which here are one to the helper and one back.
+// An idle worker polls its own range, which has all it needs to know next to it. The
+// cost of a job is mostly the cache lines that move between cores: here one to the
+// helper and one back.
 
-// chunkRange is chunks that are to be done, and what they are chunks of, which
-// is read by those who have claimed a chunk: until it is done, nothing changes.
+// chunkRange is a range of chunks to do and the job they belong to. A worker may read
+// the job once it has claimed a chunk: it does not change until the chunk is done.
 type chunkRange struct {
 	left   atomic.Uint64 // a rangeLeft
-	job    uint64        // its number: no two have the same
+	job    uint64        // the job's unique number
 	task   Task
 	run    *Run
 	ranges int // of the job
 	_      [128 - 48]byte
 }
 
-// rangeLeft is which chunks are left: from the lowest bits, which a claim
-// raises, to below the next, which a thief lowers. The highest bits are the
+// rangeLeft packs the chunks that are left: in the lowest bits the first, which a claim
+// raises, in the next the end, which a thief lowers. The highest bits are the number of
 // helpers that the job may have.
 type rangeLeft uint64
 
 const (
 	chunkBits = 28
-	maxChunks = 1<<chunkBits - 1<<10 // some claims more than there are chunks do no harm
+	maxChunks = 1<<chunkBits - 1<<10 // leaves room for claims past the last chunk
 	maxLimit  = 1<<(64-2*chunkBits) - 1
 )
 
@@ -96,8 +95,8 @@ func (l rangeLeft) helps(id int) bool {
 	return l.first() < l.end() && (id <= limit || limit == maxLimit)
 }
 
-// claim takes a chunk: the first that is left of a range of one's own, or the
-// last of another's, who goes on with those next to his own.
+// claim takes a chunk: the first of the worker's own range, or the last of another's,
+// next to the thief's own chunks.
 func (c *chunkRange) claim(own bool) (chunk int, claimed bool) {
 	for {
 		l := rangeLeft(c.left.Load())
@@ -114,22 +113,22 @@ func (c *chunkRange) claim(own bool) (chunk int, claimed bool) {
 	}
 }
 
-// maxRanges is the most ranges of a job; more workers share them.
+// maxRanges is the most ranges of a job; further workers share them.
 const maxRanges = 16
 
-// place is where workers look for a job. Who has taken it puts one there after
-// the other; a job is over when all of its chunks are done.
+// place is a slot that workers search for a job. A run takes it and puts one job there
+// after the other; a job is over when all of its chunks are done.
 type place struct {
 	taken atomic.Bool
 
-	// Of who has taken it.
-	last *Run   // that ranges name
-	used int    // ranges that do
-	jobs uint64 // put here so far
-	due  int64  // what done is when helpers have done all they have claimed
+	// Fields of the run that has taken the place:
+	last *Run   // run that ranges refer to
+	used int    // number of such ranges
+	jobs uint64 // jobs so far
+	due  int64  // value of done when helpers have done all chunks they have claimed
 
 	_      [128]byte
-	done   atomic.Int64 // chunks done by helpers, of all jobs so far
+	done   atomic.Int64 // chunks done by helpers, in all jobs so far
 	_      [120]byte
 	ranges [maxRanges]chunkRange
 }
@@ -141,16 +140,16 @@ type helper struct {
 	wake   chan struct{}
 }
 
-// pool is the workers of the process. They are shared by all programs, start
-// when first needed, and sleep when there is nothing to do.
+// pool is the workers of the process. All programs share them; they start when first
+// needed and sleep when idle.
 var pool struct {
-	places  [8]place // the caller of any more jobs does them alone
+	places  [8]place // callers of further jobs run them alone
 	helpers atomic.Pointer[[]*helper]
-	mu      sync.Mutex // of who adds helpers
+	mu      sync.Mutex // held to add helpers
 }
 
-// Parallel does chunks 0 to n-1 of t, where work is the number of element
-// operations in all. It returns when all are done.
+// Parallel runs chunks 0 to n-1 of t and returns when all are done. work is the number
+// of element operations in all.
 func (r *Run) Parallel(t Task, n, work int) {
 	r.worker.PackedA, r.worker.PackedB = PackedBlock{}, PackedBlock{}
 	if limit := min(r.Procs, n, 1+work/minShare) - 1; limit > 0 && n <= maxChunks {
@@ -165,15 +164,15 @@ func (r *Run) Parallel(t Task, n, work int) {
 	}
 }
 
-// chunk does chunk i of t, unless the run is over.
+// chunk runs chunk i of t unless the run is over.
 func (r *Run) chunk(t Task, w *Worker, i int) {
 	if !r.Over() {
 		t.Chunk(r, w, i)
 	}
 }
 
-// take takes a place for a job, the one that the run had before if it can, or
-// returns nil.
+// take takes a place for a job, preferably the one that the run had before, or returns
+// nil.
 func (r *Run) take() *place {
 	for i := range pool.places {
 		i = (r.place + i) % len(pool.places)
@@ -192,10 +191,10 @@ func (r *Run) take() *place {
 	return nil
 }
 
-// leave makes places forget a run that is over: they would keep its memory.
+// leave clears references to a finished run from places: they would keep its memory.
 func (r *Run) leave() {
 	for i := range pool.places {
-		// Who else has taken the place has made it forget r.
+		// If another run has taken the place, it has cleared them.
 		if p := &pool.places[i]; r.places>>i&1 != 0 && p.taken.CompareAndSwap(false, true) {
 			if p.last == r {
 				p.forget()
@@ -213,13 +212,13 @@ func (p *place) forget() {
 	p.last, p.used = nil, 0
 }
 
-// do does a job with the help of at most limit workers.
+// do runs a job with at most limit helpers.
 func (p *place) do(t Task, r *Run, n, limit int) {
 	ranges := min(limit+1, maxRanges)
 	p.used = max(p.used, ranges)
 	p.jobs += uint64(len(pool.places))
 	helpers := startHelpers(limit)
-	for i := ranges - 1; i >= 0; i-- { // the caller's own last
+	for i := ranges - 1; i >= 0; i-- { // the caller's own range last
 		c := &p.ranges[i]
 		first, end := tiling.Cut(i, ranges, n)
 		c.job, c.task, c.run, c.ranges = p.jobs+uint64(r.place), t, r, ranges
@@ -250,7 +249,7 @@ func (p *place) do(t Task, r *Run, n, limit int) {
 	}
 }
 
-// startHelpers returns the first n helpers, and starts those missing.
+// startHelpers returns the first n helpers; it starts missing ones.
 func startHelpers(n int) []*helper {
 	all := pool.helpers.Load()
 	if all == nil || len(*all) < n {
@@ -271,15 +270,15 @@ func startHelpers(n int) []*helper {
 	return (*all)[:n]
 }
 
-// work does chunks of range i until all are claimed. It returns the number of
-// ranges of the job that they were of, 0 if there were none.
+// work runs chunks of range i until all are claimed. It returns the number of ranges of
+// the job they belong to, or 0 if it claimed none.
 func (p *place) work(w *Worker, i int, own bool) (ranges int) {
 	c := &p.ranges[i]
 	chunk, claimed := c.claim(own)
 	if !claimed {
 		return 0
 	}
-	// The job is not over before this chunk is: what it is stays.
+	// The job cannot end before this chunk, so c's fields are stable.
 	r := c.run
 	if w.job != c.job {
 		w.job = c.job
@@ -300,8 +299,7 @@ func (p *place) work(w *Worker, i int, own bool) (ranges int) {
 	return ranges
 }
 
-// rest does a chunk that has been claimed, and others until none is left. It
-// returns how many.
+// rest runs a claimed chunk and others until none is left, and returns how many.
 func (c *chunkRange) rest(w *Worker, chunk int, own bool) (done int64) {
 	t, r := c.task, c.run
 	for claimed := true; claimed; chunk, claimed = c.claim(own) {
@@ -312,9 +310,9 @@ func (c *chunkRange) rest(w *Worker, chunk int, own bool) (done int64) {
 }
 
 const (
-	spins  = 256                  // pauses before a core is offered to others: longer than what a step does between its large tasks
-	linger = 2 * time.Millisecond // how long an idle worker looks for work before it sleeps
-	stray  = 16                   // times that a worker looks at its own ranges before it looks at all
+	spins  = 256                  // pauses before the core is yielded: longer than a step takes between its large tasks
+	linger = 2 * time.Millisecond // time before an idle worker sleeps
+	stray  = 16                   // a worker looks at all places once for so many looks at its own ranges
 )
 
 // Yield lets other goroutines and, where the system can, other threads run.
@@ -323,9 +321,9 @@ func Yield() {
 	yieldThread()
 }
 
-// help does chunks of the helper's own range of a job, if there are any, and
-// then of the job's others. If there are none, those of any job count that may
-// have the helper, when others is set. It reports whether there were any.
+// help runs chunks of the helper's own range of a job, then of the job's other ranges.
+// If there are none and others is set, it does so for any job with room for the helper.
+// It reports whether there were any.
 func (h *helper) help(others bool) bool {
 	own := h.id
 	if own >= maxRanges {
@@ -353,9 +351,9 @@ func (h *helper) help(others bool) bool {
 	return false
 }
 
-// serve is the life of a helper.
+// serve is a helper's loop.
 func (h *helper) serve() {
-	var idle time.Time // since when, once it has spun
+	var idle time.Time // start of idleness, after spinning
 	for i := 0; ; i++ {
 		switch {
 		case h.help(i%stray == stray-1):
@@ -367,8 +365,8 @@ func (h *helper) serve() {
 		case time.Since(idle) < linger:
 			Yield()
 		default:
-			// Whoever puts a job somewhere now sees that the helper is asleep, or
-			// the helper sees the job.
+			// From here on, either whoever starts a job sees that the helper is asleep,
+			// or the helper sees the job.
 			h.asleep.Store(true)
 			if !h.help(true) || !h.asleep.CompareAndSwap(true, false) {
 				<-h.wake
@@ -378,19 +376,19 @@ func (h *helper) serve() {
 	}
 }
 
-// pause waits for some tens of nanoseconds in a way that leaves the core's
-// resources, and its memory, to others.
+// pause waits for some tens of nanoseconds without occupying the core's execution units
+// or memory bandwidth.
 func pause() {
 	if v := vec.Current(); v != nil {
 		v.Pause(1)
 	}
 }
 
-// PackedBlock says which block of an operand lies packed in a worker's scratch
-// memory, from an earlier chunk of the same task; the zero value is none.
+// PackedBlock identifies the block of an operand that an earlier chunk of the same task
+// has packed in a worker's scratch memory; the zero value is none.
 type PackedBlock struct{ Batch, First, Lanes, P, Depth int }
 
-// Packs reports whether block b has to be packed, and notes that it will be.
+// Packs reports whether block b must be packed, and records that it will be.
 func (of *PackedBlock) Packs(b PackedBlock) bool {
 	if *of == b {
 		return false

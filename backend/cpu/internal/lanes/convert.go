@@ -5,7 +5,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// ToF32 is [dtype.ToF32], in assembly where there is some.
+// ToF32 is [dtype.ToF32], in assembly if there is some.
 func ToF32(dst []float32, src []byte, d dtype.DType) {
 	if v := vec.Current(); v != nil {
 		switch d {
@@ -33,7 +33,7 @@ func ToF32(dst []float32, src []byte, d dtype.DType) {
 	dtype.ToF32(dst, src, d)
 }
 
-// FromF32 is [dtype.FromF32], in assembly where there is some.
+// FromF32 is [dtype.FromF32], in assembly if there is some.
 func FromF32(dst []byte, src []float32, d dtype.DType) {
 	if v := vec.Current(); v != nil {
 		switch d {

@@ -1,10 +1,10 @@
 // Package lanes converts elements to the types that loops compute in, and has the
 // loops: over blocks of elements ([Table], by operation) and over rows ([Rows]). They
-// are package vec's assembly where the level in use has it, and portable Go.
+// are the assembly of package vec if the current level has it, else portable Go.
 //
 // Where to look: lanes.go has the lane types, view.go typed views of memory, convert.go
-// the conversions of 16-bit floats, loops.go and math.go the element-wise loops, rows.go
-// the passes over rows that normalization, softmax and attention consist of.
+// the conversions of 16-bit floats, loops.go and math.go the element-wise loops,
+// rows.go the passes over rows of normalization, softmax and attention.
 package lanes
 
 import "github.com/mezzo-ml/mezzo/backend/dtype"
@@ -77,6 +77,5 @@ func Wrap(x []int64, d dtype.DType) {
 	}
 }
 
-// Block is the number of elements that go through a chain at a time: block buffers
-// of that many float32 fit the L1.
+// Block is the elements of a block buffer: several of that many float32 fit in L1.
 const Block = 1024

@@ -9,10 +9,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// Table holds the loops of one lane type. All slices given to a loop have one
-// length, and dst may be one of the arguments. Loops of package vec are put
-// into tables of their own over the portable ones, which stay as their
-// reference.
+// Table holds the loops of one lane type. All slices passed to a loop have the same
+// length, and dst may be one of the arguments. Loops of package vec are in separate
+// tables over the portable ones, which stay as their reference.
 type Table[T dtype.Element] struct {
 	Unary   map[op.Code]func(dst, a []T)
 	Binary  map[op.Code]func(dst, a, b []T)
@@ -45,7 +44,7 @@ func (l *Table[T]) Bind(c op.Code, dst int, args []int) Loop {
 	return func(r [][]byte, n int) { f(r[dst][:n], dtype.View[T](r[a])[:n], dtype.View[T](r[b])[:n]) }
 }
 
-// OfF32 is the loops of float32 of the level in use.
+// OfF32 returns the float32 loops of the current level.
 func OfF32() *Table[float32] {
 	switch vec.Current() {
 	case nil:
@@ -58,7 +57,7 @@ func OfF32() *Table[float32] {
 	return loopsAVX2
 }
 
-// Choose is Where.
+// Choose returns the loop of Where.
 func Choose[T dtype.Element](dst int, args []int, f func(dst []T, c []byte, a, b []T)) Loop {
 	c, a, b := args[0], args[1], args[2]
 	return func(r [][]byte, n int) {
@@ -91,11 +90,11 @@ var (
 	F32Table = float32Loops()
 	F64Table = FloatLoops[float64]()
 	I64Table = intLoops()
-	// The loops of float32 in assembly, over the portable ones.
+	// Loops of float32 in assembly, over the portable ones.
 	loopsAVX2   = Overlay(vec.AVX2())
 	loopsAVX512 = Overlay(vec.AVX512())
 	loopsNEON   = Overlay(vec.NEON())
-	// bool follows logic; Less and the like order false before true.
+	// bool is the logical operations; Less and the like order false before true.
 	BoolTable = &Table[uint8]{
 		Unary: map[op.Code]func(dst, a []uint8){op.Not: not},
 		test:  map[op.Code]func(dst []byte, a []uint8){op.IsFinite: yes[uint8]},
@@ -110,7 +109,7 @@ var (
 	}
 )
 
-// numberLoops are those of all numbers.
+// numberLoops returns the loops of all numbers.
 func numberLoops[T Number]() *Table[T] {
 	return &Table[T]{
 		Unary: map[op.Code]func(dst, a []T){
@@ -179,7 +178,7 @@ func abs[T Number](dst, a []T) {
 	a = a[:len(dst)]
 	for i := range dst {
 		v := a[i]
-		if v <= 0 { // not <: -0 becomes 0
+		if v <= 0 { // not <, so that -0 becomes 0
 			v = 0 - v
 		}
 		dst[i] = v
@@ -196,7 +195,7 @@ func sign[T Number](dst, a []T) {
 		case v < 0:
 			v = 0 - 1
 		}
-		dst[i] = v // ±0 and NaN as they are
+		dst[i] = v // ±0 and NaN are unchanged
 	}
 }
 
@@ -211,7 +210,7 @@ func relu[T Number](dst, a []T) {
 	a = a[:len(dst)]
 	for i := range dst {
 		v := a[i]
-		if v < 0 { // not so of NaN and -0, which stay
+		if v < 0 { // NaN and -0 are unchanged
 			v = 0
 		}
 		dst[i] = v
@@ -422,10 +421,10 @@ func lessEqualBool(dst, a, b []uint8) {
 	}
 }
 
-// Loop runs one loop over the first n elements of registers.
+// Loop runs one loop over the first n elements of block buffers.
 type Loop func(regs [][]byte, n int)
 
-// Overlay is the portable loops of float32 with those of s in their places.
+// Overlay returns the portable float32 loops, replaced by those of s where it has some.
 func Overlay(s *vec.Set) *Table[float32] {
 	l := float32Loops()
 	if s == nil {
@@ -459,8 +458,8 @@ func Overlay(s *vec.Set) *Table[float32] {
 	return l
 }
 
-// trig returns a loop for arguments within ±vec.TrigLimit that leaves others, and
-// NaNs, to a second one.
+// trig returns a loop that calls within for arguments within ±vec.TrigLimit and beyond
+// for all others and NaNs.
 func trig(s *vec.Set, within, beyond func(dst, a []float32)) func(dst, a []float32) {
 	ok := func(x float32) bool { return x >= -vec.TrigLimit && x <= vec.TrigLimit }
 	return func(dst, a []float32) {
@@ -468,7 +467,7 @@ func trig(s *vec.Set, within, beyond func(dst, a []float32)) func(dst, a []float
 			within(dst, a)
 			return
 		}
-		for i, x := range a[:len(dst)] { // few
+		for i, x := range a[:len(dst)] { // rare
 			if ok(x) {
 				within(dst[i:i+1], a[i:i+1])
 			} else {

@@ -6,12 +6,12 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// This file holds the functions that dominate the time of chains: exp and what
-// is made of it. For float32 they work in float64 with polynomials that are
-// short enough to run in step with the memory and precise enough that only the
-// rounding at the end shows. For float64 they are the standard library's.
+// These functions dominate the time of chains: exp and functions based on it. For
+// float32 they compute in float64, with polynomials that are short enough to keep up
+// with memory and so precise that only the final rounding matters. For float64 they are
+// the standard library's.
 
-// by64 makes a loop of a function of a float64; it ignores the second argument.
+// by64 returns the loop of a function of a float64; the second argument is unused.
 func by64[T Real](f func(x, y float64) float64) func(dst, a []T) {
 	return func(dst, a []T) {
 		a = a[:len(dst)]
@@ -32,7 +32,7 @@ func by64x2[T Real](f func(x, y float64) float64) func(dst, a, b []T) {
 	}
 }
 
-// scalar is the formula of a unary operation.
+// scalar returns the formula of a unary operation.
 func scalar(c op.Code) func(x, y float64) float64 { return c.Info().Scalar.Float }
 
 const (
@@ -40,7 +40,7 @@ const (
 	// ln 2 in two parts: n·ln2High is exact for |n| < 2^20.
 	ln2High = 6.93147180369123816490e-01
 	ln2Low  = 1.90821492927058770002e-10
-	shift   = 3 << 51 // adding it rounds to an integer, which stands in the low bits
+	shift   = 3 << 51 // adding it rounds to an integer, in the low bits
 )
 
 // exp32 is eˣ for |x| < 700, with a relative error below 1e-12; NaN stays.
@@ -77,7 +77,7 @@ func short32(x float64) float64 {
 // within keeps x between ±limit; NaN stays.
 func within(x float32, limit float64) float64 {
 	v := float64(x)
-	if v > limit { // branches that are never taken cost less than min and max
+	if v > limit { // branches that are never taken are faster than min and max
 		return limit
 	}
 	if v < -limit {

@@ -22,8 +22,8 @@ func NewRowStore(t op.Type) RowStore {
 	return RowStore{t.DType, vec.Current() != nil && t.DType != dtype.Float64 && t.Bytes() >= NonTemporalBytes}
 }
 
-// Store writes float32s to their place in the result; raw is scratch memory
-// for 16-bit ones.
+// Store writes float32s to their place in the result; raw is scratch memory for 16-bit
+// results.
 func (s RowStore) Store(dst, x, raw []byte) {
 	if s.To != dtype.Float32 {
 		to := dst
@@ -41,36 +41,35 @@ func (s RowStore) Store(dst, x, raw []byte) {
 	}
 }
 
-// Fence makes what was written visible to others.
+// Fence makes non-temporal stores visible to other cores.
 func (s RowStore) Fence() {
 	if s.NonTemporal {
 		vec.Current().Fence()
 	}
 }
 
-// Rows are the loops of vec.Rows for rows of any length: what is left after
-// whole vectors is done in Go. Rows are bytes of elements of the type in.
-// Numbers are handed over in s, of PassNumbers elements, and sums come back in
-// it.
+// Rows are the loops of vec.Rows for rows of any length: elements after the last whole
+// vector are done in Go. Rows are bytes of elements of type In. s, of PassNumbers
+// elements, passes numbers to the loops and returns sums.
 type Rows struct {
 	RowStore
-	set    *vec.Set // or nil: all is done in Go
+	set    *vec.Set // or nil: everything in Go
 	v      *vec.Rows
 	Stores *vec.RowStores
 	In     dtype.DType
-	// staged results go through scratch memory, in float32.
+	// Results go through scratch memory in float32.
 	Staged bool
 }
 
-// PassNumbers is the numbers, sums and ends of rows that passes need room for.
+// PassNumbers is the elements of s: numbers, sums and ends of rows.
 const PassNumbers = 4 * endOf
 
-// endOf is where, in s, the first end of a row lies, and the distance to the
-// next: those are shorter than a vector.
+// endOf is the offset in s of the first end of a row, the elements after its last whole
+// vector, and the distance to the next end.
 const endOf = 16
 
-// NewRows is for rows of width elements of the given types and a result. Loops
-// store in the type of the rows.
+// NewRows returns the loops for rows of width elements of the given types and a result.
+// Loops store the type of the rows.
 func NewRows(result op.Type, width int, operands ...dtype.DType) Rows {
 	p := Rows{RowStore: NewRowStore(result), set: vec.Current(), In: dtype.Float32}
 	if p.set == nil {
@@ -97,7 +96,7 @@ func NewRows(result op.Type, width int, operands ...dtype.DType) Rows {
 	return p
 }
 
-// RowLoops are the loops for rows of a type of at most 32 bits.
+// RowLoops returns the loops for rows of a type of at most 32 bits.
 func RowLoops(d dtype.DType) *vec.Rows {
 	v := vec.Current()
 	switch {
@@ -111,8 +110,8 @@ func RowLoops(d dtype.DType) *vec.Rows {
 	return &v.RowsF32
 }
 
-// Row is row i of rows of n elements of type d, converted into conv if they
-// are not of the type of the passes.
+// Row returns row i of rows of n elements of type d, converted into conv unless d is
+// the type of the passes.
 func (p *Rows) Row(data []byte, i, n int, d dtype.DType, conv []byte) []byte {
 	size := n * d.Size()
 	x := data[i*size : (i+1)*size]
@@ -123,7 +122,7 @@ func (p *Rows) Row(data []byte, i, n int, d dtype.DType, conv []byte) []byte {
 	return conv[:4*n]
 }
 
-// Next is what comes after row i, or nothing.
+// Next returns the row after row i, or nil.
 func (p *Rows) Next(data []byte, i, n int, d dtype.DType) []byte {
 	if d != p.In {
 		return nil
@@ -131,10 +130,10 @@ func (p *Rows) Next(data []byte, i, n int, d dtype.DType) []byte {
 	return data[(i+1)*n*d.Size():]
 }
 
-// Length is the elements of a row.
+// Length returns the elements of a row.
 func (p *Rows) Length(x []byte) int { return len(x) / p.In.Size() }
 
-// Whole is how many of n elements are whole vectors.
+// Whole returns n rounded down to whole vectors.
 func (p *Rows) Whole(n int) int {
 	if p.set == nil {
 		return 0
@@ -142,10 +141,10 @@ func (p *Rows) Whole(n int) int {
 	return n / p.set.Lanes * p.set.Lanes
 }
 
-// bytes are the first n elements of a row.
+// bytes returns the first n elements of a row.
 func (p *Rows) bytes(x []byte, n int) []byte { return x[:n*p.In.Size()] }
 
-// end is what follows n elements of row number i of a pass, in float32.
+// end returns the elements of row i after the first n, in float32.
 func (p *Rows) end(x []byte, n, i int, s []float32) []float32 {
 	x = x[n*p.In.Size():]
 	if p.In == dtype.Float32 {
@@ -156,15 +155,15 @@ func (p *Rows) end(x []byte, n, i int, s []float32) []float32 {
 	return t
 }
 
-// put stores the end of a row of the result that end has brought.
+// put stores the end of a row of the result.
 func (p *Rows) put(dst []byte, n int, t []float32) {
 	if p.In != dtype.Float32 {
 		FromF32(dst[n*p.In.Size():], t, p.In)
 	}
 }
 
-// Widened is a row of which passes read float32 more than once: its own memory, or
-// conv, where deviations leaves it.
+// Widened returns a row in float32 for passes that read it more than once: its own
+// memory, or conv, where deviations leaves it.
 func (p *Rows) Widened(x []byte, conv []float32) []float32 {
 	if p.In != dtype.Float32 {
 		return conv
@@ -172,7 +171,8 @@ func (p *Rows) Widened(x []byte, conv []float32) []float32 {
 	return dtype.View[float32](x)
 }
 
-// deviations reads the row wide, which it converts from x if x is not nil.
+// deviations sums the deviations of row wide from s[0]; if x is not nil, it converts x
+// to wide first.
 func (p *Rows) deviations(wide []float32, x []byte, s []float32) {
 	n := p.Whole(len(wide))
 	s[1], s[2] = 0, 0
@@ -189,7 +189,7 @@ func (p *Rows) deviations(wide []float32, x []byte, s []float32) {
 	if x != nil {
 		ToF32(wide[n:], x[n*p.In.Size():], p.In)
 	}
-	var a, b float64 // without vectors there is one sum of each, of up to a whole row
+	var a, b float64 // in Go there is one sum of each, over up to a whole row
 	for _, v := range wide[n:] {
 		d := float64(v - s[0])
 		a += d
@@ -199,7 +199,7 @@ func (p *Rows) deviations(wide []float32, x []byte, s []float32) {
 	s[2] += float32(b)
 }
 
-// Products is Σ x·y, in float64 but for parts.
+// Products is Σ x·y: parts in float32, their sum in float64.
 func (p *Rows) Products(x, y []byte, s []float32, ahead []byte) (sum float64) {
 	const part = 4096
 	all := p.Length(x)
@@ -218,8 +218,8 @@ func (p *Rows) Products(x, y []byte, s []float32, ahead []byte) (sum float64) {
 	return sum
 }
 
-// Exp2Sum is dst = 2 to the power of x·scale + shift, where there are vectors,
-// and the sum, in float64 but for parts.
+// Exp2Sum computes dst = 2^(x·scale + shift) and returns the sum: parts in float32,
+// their sum in float64. It requires package vec.
 func (p *Rows) Exp2Sum(dst []float32, x []byte, scale, shift float32, s []float32, ahead []byte) (sum float64) {
 	const part = 4096
 	n := p.Whole(len(dst))
@@ -242,7 +242,7 @@ func (p *Rows) Exp2Sum(dst []float32, x []byte, scale, shift float32, s []float3
 	return sum
 }
 
-// ScaleRow is dst = x·by.
+// ScaleRow computes dst = x·by.
 func (p *Rows) ScaleRow(dst []byte, x []float32, by float32, s []float32) {
 	n := p.Whole(len(x))
 	s[0] = by
@@ -258,7 +258,7 @@ func (p *Rows) ScaleRow(dst []byte, x []float32, by float32, s []float32) {
 	}
 }
 
-// LessRow is dst = x - s[0] - s[1].
+// LessRow computes dst = x - s[0] - s[1].
 func (p *Rows) LessRow(dst, x []byte, s []float32) {
 	all := p.Length(x)
 	n := p.Whole(all)
@@ -274,7 +274,7 @@ func (p *Rows) LessRow(dst, x []byte, s []float32) {
 	}
 }
 
-// NormalizeRow also asks the caches for what is read next.
+// NormalizeRow also prefetches ahead.
 func (p *Rows) NormalizeRow(dst []byte, x, gain, shift, s []float32, ahead []byte) {
 	n := p.Whole(len(x))
 	if n > 0 {
@@ -328,7 +328,7 @@ func (p *Rows) GradRow(dst []byte, x, gained, s []float32, ahead []byte) {
 	}
 }
 
-// SoftmaxGradRow is dst = y·(grad-sum).
+// SoftmaxGradRow computes dst = y·(grad-sum).
 func (p *Rows) SoftmaxGradRow(dst, y, grad []byte, sum float32, s []float32, ahead []byte) {
 	all := p.Length(y)
 	n := p.Whole(all)
@@ -345,11 +345,10 @@ func (p *Rows) SoftmaxGradRow(dst, y, grad []byte, sum float32, s []float32, ahe
 	}
 }
 
-// MomentsOf are the mean and the biased variance of a row. Sums of parts of it
-// are in float32, that of the parts in float64. They are of deviations from the
-// first element; if the mean turns out to be many standard deviations from
-// that, so that they cancel, they are computed once more, from the mean. Later
-// passes read wide.
+// MomentsOf returns the mean and the biased variance of a row. Parts are summed in
+// float32, their sums in float64, as deviations from the first element. If the mean
+// turns out to be many standard deviations from it, so that they cancel, they are
+// summed again as deviations from the mean. Later passes read wide.
 func (p *Rows) MomentsOf(wide []float32, x []byte, uncentered bool, s []float32) (mean, variance float64) {
 	if p.In == dtype.Float32 {
 		x = nil
@@ -359,11 +358,11 @@ func (p *Rows) MomentsOf(wide []float32, x []byte, uncentered bool, s []float32)
 	return p.Settle(wide, from, a, b, uncentered, s)
 }
 
-// SumPart is how many elements are summed up in float32.
+// SumPart is the elements that are summed in float32.
 const SumPart = 8192
 
-// CenterOf is the number that deviations of a row are from at first. It may change
-// wide.
+// CenterOf returns the number that deviations of a row are taken from at first. It may
+// change wide.
 func (p *Rows) CenterOf(wide []float32, x []byte, uncentered bool) float32 {
 	if uncentered {
 		return 0
@@ -374,7 +373,7 @@ func (p *Rows) CenterOf(wide []float32, x []byte, uncentered bool) float32 {
 	return wide[0]
 }
 
-// sumsFrom are those of the deviations of a row from a number, and of their squares.
+// sumsFrom returns the sums of a row's deviations from a number, and of their squares.
 func (p *Rows) sumsFrom(wide []float32, x []byte, from float32, s []float32) (a, b float64) {
 	size := p.In.Size()
 	for at := 0; at < len(wide); at += SumPart {
@@ -391,7 +390,7 @@ func (p *Rows) sumsFrom(wide []float32, x []byte, from float32, s []float32) (a,
 	return a, b
 }
 
-// Settle makes moments of the sums of deviations, or of better ones.
+// Settle returns the moments for the sums of deviations, or for more exact sums.
 func (p *Rows) Settle(wide []float32, from float32, a, b float64, uncentered bool, s []float32) (mean, variance float64) {
 	const many = 4
 	n := float64(len(wide))

@@ -6,20 +6,19 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// SizeOf is the bytes of a T.
+// SizeOf returns the bytes of a T.
 func SizeOf[T dtype.Element]() int { return int(unsafe.Sizeof(*new(T))) }
 
-// ViewOf is the first n elements of b.
+// ViewOf returns the first n elements of b.
 func ViewOf[T dtype.Element](b []byte, n int) []T { return dtype.View[T](b[:n*SizeOf[T]()]) }
 
-// BytesOf is the memory of x.
+// BytesOf returns the memory of x.
 func BytesOf[T dtype.Element](x []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*SizeOf[T]())
 }
 
-// RealView returns elements of a float type as T, which is float64 for
-// float64 and float32 for the others: the memory itself where it can, else
-// converted into conv.
+// RealView returns elements of a float type as T, which must be float64 for float64 and
+// float32 for all others: the memory itself if possible, else converted into conv.
 func RealView[T Real](data []byte, d dtype.DType, conv []T) []T {
 	if d.Size() == SizeOf[T]() {
 		return dtype.View[T](data)

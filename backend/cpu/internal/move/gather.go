@@ -13,11 +13,11 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// indices is the argument of indices of an operation. They are data, so they
-// are the one thing that kernels check.
+// indices is the argument of indices of an operation. Indices are data, so kernels must
+// check them.
 type indices struct {
 	pos, n int
-	limit  int // of the axis that they point into
+	limit  int // size of the axis that they index
 	wide   bool
 	op     op.Code
 	path   string
@@ -28,14 +28,13 @@ func newIndices(b *exec.Builder, v *ir.Value, limit int) indices {
 	return indices{b.At(v.Args[1]), t.Shape.Size(), limit, t.DType == dtype.Int64, v.Op, v.Path}
 }
 
-// at is index i. The second result is false, and the run is going to fail,
-// when it is out of range.
+// at returns index i. If it is out of range, at returns false and the run fails.
 func (x *indices) at(r *exec.Run, i int) (int, bool) {
 	got := x.get(r, i)
 	if got >= 0 && got < int64(x.limit) {
 		return int(got), true
 	}
-	// The first one is reported, whichever worker was faster.
+	// Report the first one, whichever worker was faster.
 	for {
 		old := r.BadIndex.Load()
 		if old != 0 && old <= int64(i)+1 || r.BadIndex.CompareAndSwap(old, int64(i)+1) {
@@ -59,14 +58,14 @@ func (x *indices) Check(r *exec.Run) {
 	}
 }
 
-// Gather is Gather: row by row. TakeAlongAxis is Gather of single elements, each
-// from a row of its own.
+// Gather is the kernel of Gather, and of TakeAlongAxis, which gathers single elements,
+// each from its own row.
 type Gather struct {
 	indices
 	src, dst    int
-	bytes       int // of what an index names
-	along       int // bytes from the axis that one index points into to that of the next; 0 for Gather
-	group       int // indices of a chunk
+	bytes       int // bytes per index
+	along       int // TakeAlongAxis: bytes from one index's row to the next's; 0 for Gather
+	group       int // indices per chunk
 	nonTemporal bool
 }
 
@@ -119,12 +118,12 @@ func (k *Gather) Chunk(r *exec.Run, _ *exec.Worker, c int) {
 	}
 }
 
-// Produce makes elements of Gather for the one value that reads them.
+// Produce implements exec.Producer.
 func (k *Gather) Produce(r *exec.Run, lo int, out []float32) {
 	k.Convert(r, lo, lanes.BytesOf(out), dtype.Float32)
 }
 
-// Convert makes elements of Gather from element lo on, as those of another type.
+// Convert gathers elements from element lo on and converts them to another type.
 func (k *Gather) Convert(r *exec.Run, lo int, out []byte, to dtype.DType) {
 	table, width, size := dtype.View[float32](r.Values[k.src]), k.bytes/4, to.Size()
 	for i, at := lo/width, lo%width; len(out) > 0; i, at = i+1, 0 {
@@ -142,8 +141,8 @@ func (k *Gather) Convert(r *exec.Run, lo int, out []byte, to dtype.DType) {
 	}
 }
 
-// gatherWords is chunk for rows of a few words, such as the colors of a pixel,
-// which a call for each would cost more than copying them.
+// gatherWords is Chunk for rows of a few 32-bit words, such as the colors of a pixel: a
+// copy call for each would cost more than the copy.
 func gatherWords(k *Gather, r *exec.Run, dst, src []uint32, c int) {
 	n := k.bytes / 4
 	for i := c * k.group; i < min(k.n, (c+1)*k.group); i++ {
@@ -158,12 +157,12 @@ func gatherWords(k *Gather, r *exec.Run, dst, src []uint32, c int) {
 	}
 }
 
-// scatterAlongAxis is ScatterAlongAxis.
+// scatterAlongAxis is the kernel of ScatterAlongAxis.
 type scatterAlongAxis struct {
 	indices
 	src, dst, size int
 	nonTemporal    bool
-	rows           int // in scratch memory
+	rows           int // rows in scratch memory
 }
 
 func NewScatterAlongAxis(b *exec.Builder, v *ir.Value) exec.Kernel {
@@ -182,8 +181,8 @@ func (k *scatterAlongAxis) Run(r *exec.Run) {
 	k.Check(r)
 }
 
-// Chunk writes rows of zeros with an element set. Those of a large result are
-// made in scratch memory, some at a time, and go around the caches.
+// Chunk writes rows of zeros with one element set. Rows of a large result are built in
+// scratch memory, several at a time, and stored non-temporally.
 func (k *scatterAlongAxis) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	src, dst := r.Values[k.src], r.Values[k.dst]
 	row, v := k.limit*k.size, vec.Current()
@@ -222,11 +221,11 @@ func (k *scatterAlongAxis) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	}
 }
 
-// MaxRepeats is up to how many copies of an element are made one by one.
+// MaxRepeats is the most copies of an element that are made by a loop.
 const MaxRepeats = 16
 
-// RepeatEach fills dst with times copies of each element of src, but of the first
-// one without at.
+// RepeatEach fills dst with times copies of each element of src; of the first element
+// it omits at copies.
 func RepeatEach(dst, src []float32, times, at int) {
 	for i := 0; len(dst) > 0; i++ {
 		m := min(times-at, len(dst))

@@ -5,11 +5,11 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// alongGrain is the rows of a chunk of TakeAlongAxis and ScatterAlongAxis.
+// alongGrain is the rows per chunk of TakeAlongAxis and ScatterAlongAxis.
 const alongGrain = 1 << 10
 
-// takeAll takes an element out of each of rows lo to hi-1. It reports whether all
-// indices are in range.
+// takeAll takes one element of each row lo to hi-1. It reports whether all indices are
+// in range.
 func (k *Gather) takeAll(r *exec.Run, dst, src []byte, lo, hi int) bool {
 	switch k.bytes {
 	case 1:
@@ -41,8 +41,8 @@ func takeEach[T dtype.Element, I int32 | int64](dst, src []T, at []I, width int)
 	return true
 }
 
-// putAll puts src, an element for each of rows lo to hi-1, into these rows, which
-// are dst. It reports whether all indices are in range.
+// putAll writes element i of src to its place in row i of dst, for rows lo to hi-1. It
+// reports whether all indices are in range.
 func (k *scatterAlongAxis) putAll(r *exec.Run, dst, src []byte, lo, hi int) bool {
 	switch k.size {
 	case 1:

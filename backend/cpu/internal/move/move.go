@@ -1,9 +1,9 @@
 // Package move has the kernels that rearrange elements: copies, transposes, broadcasts,
 // slices, concatenation and padding; gathers and scatters by indices.
 //
-// Where to look: move.go copies rectangles of strided memory, transpose.go is its
-// case of two axes that change places; gather.go and gather_along.go read by indices,
-// scatter.go and rows.go write by them. Indices are data, so they are checked here.
+// Where to look: move.go copies rectangles of strided memory, transpose.go is the case
+// of two swapped axes; gather.go and gather_along.go read by indices, scatter.go and
+// rows.go write by them. Indices are data, so they are checked here.
 package move
 
 import (
@@ -19,9 +19,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// mover copies elements between two layouts of the same axes: it is all of
-// Reshape, Barrier, Transpose, BroadcastTo and Slice, and most of Concat and Pad. Axes
-// are collapsed as far as both layouts allow.
+// mover copies elements between two layouts of the same axes. It implements Reshape,
+// Barrier, Transpose, BroadcastTo and Slice, and most of Concat and Pad. Axes are
+// collapsed as far as both layouts allow.
 type mover struct {
 	src, dst           int
 	size               int   // bytes of an element
@@ -30,13 +30,13 @@ type mover struct {
 	fromStart, toStart int
 
 	rows  int // product of all axes but the last
-	group int // rows of a chunk
-	part  int // elements of the last axis of a chunk
-	parts int // of a row
+	group int // rows per chunk
+	part  int // elements of the last axis per chunk
+	parts int // per row
 	n     int
 
-	nonTemporal bool // the result is written around the caches
-	inOrder     bool // and the operand read from one end of a chunk to the other
+	nonTemporal bool // the result is stored non-temporally
+	inOrder     bool // and a chunk reads contiguous memory
 	transposition
 }
 
@@ -64,7 +64,7 @@ func newMover(b *exec.Builder, src, dst, size int, dims, from, to []int, fromSta
 	m.part = min(max(1, inner), tiling.Grain)
 	m.group = max(1, tiling.Grain/m.part)
 	if last := len(m.dims) - 1; m.from[last] != 1 || m.to[last] != 1 {
-		m.part = min(m.part, tiling.Grain/64) // squarish, so that lines of both sides are used up
+		m.part = min(m.part, tiling.Grain/64) // square, so that cache lines of both sides are used completely
 		m.group = max(1, tiling.Grain/m.part)
 	}
 	m.nonTemporal = vec.Current() != nil && m.n*size >= lanes.NonTemporalBytes
@@ -77,7 +77,7 @@ func newMover(b *exec.Builder, src, dst, size int, dims, from, to []int, fromSta
 	return m
 }
 
-// NewCopy makes the movements that read one operand and write all of the
+// NewCopy returns the kernel of a movement that reads one operand and writes all of the
 // result in order.
 func NewCopy(b *exec.Builder, v *ir.Value) exec.Kernel {
 	x, out := v.Args[0].Type.Shape, v.Type.Shape
@@ -121,11 +121,11 @@ func (m *mover) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	cols := min(m.part, m.dims[last]-col)
 	outer := m.dims[:last]
 	if s := m.size; m.inOrder {
-		// At the rate that memory gives.
+		// In one long run.
 		vec.Current().PrefetchLoad(src[(m.fromStart+lo*cols)*s : (m.fromStart+hi*cols)*s])
 	}
 	for lo < hi {
-		// Rows that differ in one axis only go together.
+		// Only rows along one axis can be copied together.
 		f := m.fromStart + tiling.OffsetAt(lo, outer, m.from) + col*m.from[last]
 		t := m.toStart + tiling.OffsetAt(lo, outer, m.to) + col*m.to[last]
 		rows, fs, ts := 1, 0, 0
@@ -170,14 +170,13 @@ func (m *mover) rectangle(scratch, src, dst []byte, f, t, rows, cols, fs, ts int
 	}
 }
 
-// wholeLines reports whether rows of n bytes from dst on, to bytes apart, are
-// whole lines of the caches.
+// wholeLines reports whether rows of n bytes from dst on, to bytes apart, are whole
+// cache lines.
 func wholeLines(dst unsafe.Pointer, n, to int) bool {
 	return n%vec.Line == 0 && to%vec.Line == 0 && uintptr(dst)%vec.Line == 0
 }
 
-// Scatter is rectangle for elements that are not side by side, cut up by the
-// size of the elements.
+// Scatter is rectangle for strided elements, by their size.
 func Scatter(dst, src []byte, size, f, t, rows, cols, fs, ts, fc, tc int) {
 	switch size {
 	case 1:
@@ -191,8 +190,8 @@ func Scatter(dst, src []byte, size, f, t, rows, cols, fs, ts, fc, tc int) {
 	}
 }
 
-// scatterOf goes in square tiles, so that a cache line that holds neighbours
-// of several rows is used up while it is near.
+// scatterOf copies square tiles, so that a cache line that holds elements of several
+// rows is used completely while it is in L1.
 func scatterOf[T any](dst, src []T, f, t, rows, cols, fs, ts, fc, tc int) {
 	const tile = 16
 	for r0 := 0; r0 < rows; r0 += tile {

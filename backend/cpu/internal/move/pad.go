@@ -9,21 +9,20 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// pad is Pad: row by row of the result, each of them fill, or fill, a row of
-// the operand and fill again. Axes behind the last one that is padded belong
-// to the rows.
+// pad is the kernel of Pad. It writes the result row by row: fill, or fill, a row of
+// the operand, and fill. Axes after the last padded one are part of a row.
 type pad struct {
 	src, dst    int
 	size        int // bytes of an element
 	fill        []byte
-	dims, low   []int // of the result and where the operand begins, but the rows' axis
+	dims, low   []int // sizes of the result and the operand's first index, without the rows' axis
 	inside      []int // of the operand
 	row         int   // bytes of a row of the result
 	head        int   // bytes of fill before the row of the operand
-	body        int   // bytes of it
+	body        int   // bytes of the row of the operand
 	rows        int
-	group       int  // rows of a chunk
-	border      bool // the rows of the operand are left out
+	group       int  // rows per chunk
+	border      bool // the rows of the operand are copied by another kernel
 	nonTemporal bool
 }
 
@@ -44,7 +43,7 @@ func NewPad(b *exec.Builder, v *ir.Value) exec.Kernel {
 	k.group = max(1, 2*tiling.Grain/max(1, k.row))
 	k.fill = make([]byte, min(k.row, 4096))
 	exec.Fill(k.fill, v.Type.DType, v.Attr.Value)
-	if k.row > 4*tiling.Grain { // long rows are moved by several workers
+	if k.row > 4*tiling.Grain { // long rows are copied by several workers
 		k.border = true
 		to, start := tiling.RowMajor(out), 0
 		for i, low := range v.Attr.Low {
@@ -99,8 +98,7 @@ func (k *pad) set(dst []byte) {
 	}
 }
 
-// prefetch prefetches the operand's rows for rows lo to hi-1, at the rate that
-// memory gives.
+// prefetch prefetches the operand's rows for rows lo to hi-1 in one long run.
 func (k *pad) prefetch(src []byte, lo, hi int) {
 	first, last := -1, -1
 	for i := lo; i < hi; i++ {
@@ -116,8 +114,8 @@ func (k *pad) prefetch(src []byte, lo, hi int) {
 	}
 }
 
-// operandRow is the number of the operand's row that row i of the result
-// holds, if it holds one.
+// operandRow returns the operand's row that row i of the result contains, if there is
+// one.
 func (k *pad) operandRow(i int) (int, bool) {
 	at, stride := 0, 1
 	for a := len(k.dims) - 1; a >= 0; a-- {

@@ -9,13 +9,13 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// scatterUpdate is ScatterUpdate. A chunk is a range of rows of the result, for which it
-// reads all indices, so that of equal ones the last counts.
+// scatterUpdate is the kernel of ScatterUpdate. A chunk is a range of rows of the
+// result and reads all indices, so that the last of equal indices wins.
 type scatterUpdate struct {
 	indices
 	table, rows, dst int
 	bytes            int  // of a row
-	copies           bool // the result does not lie where the table does
+	copies           bool // the result does not overwrite the table
 	chunks, part     int
 }
 
@@ -53,12 +53,12 @@ func (k *scatterUpdate) Chunk(r *exec.Run, _ *exec.Worker, c int) {
 	}
 }
 
-// unique is Unique, by a hash table with open addresses.
+// unique is the kernel of Unique, a hash table with open addressing.
 type unique struct {
 	src, dst, n int
 	fill        int64
 	wide        bool
-	shift       int // of the hash, to an index into the table
+	shift       int // from the hash to an index of the table
 }
 
 func NewUnique(b *exec.Builder, v *ir.Value) exec.Kernel {
@@ -79,13 +79,13 @@ func (k *unique) Run(r *exec.Run) {
 	}
 }
 
-// numbered gives values numbers in the order of their first appearance. table holds
-// numbers, plus 1, at the hashes of the values or after those.
+// numbered numbers values by first appearance. table holds the numbers plus 1, at the
+// values' hashes or after them.
 func numbered[T int32 | int64](k *unique, x, dst []T, table []int32) {
 	of, distinct := dst[:k.n], dst[k.n:]
 	count := 0
 	for i, v := range x[:k.n] {
-		// Fibonacci hashing: neighbours lie far from each other.
+		// Fibonacci hashing spreads consecutive values.
 		h := uint64(v) * 0x9E3779B97F4A7C15 >> k.shift
 		for table[h] != 0 && distinct[table[h]-1] != v {
 			if h++; h == uint64(len(table)) {

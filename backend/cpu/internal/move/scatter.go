@@ -10,23 +10,22 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// scatterAdd is ScatterAdd. Float types of up to 32 bits add up in float32,
-// and in an order that the shape decides.
+// scatterAdd is the kernel of ScatterAdd. Floats of up to 32 bits are summed in
+// float32, in an order that depends on the shape alone.
 type scatterAdd struct {
 	indices
 	src, dst int
 	dtype    dtype.DType
 	inner    int // elements of a row
 	chunks   int
-	rows     int // of the result, of a chunk
+	rows     int // rows of the result per chunk
 	plus     func(dst []float32, src []byte)
 
-	// Where the operand has many more rows than the result, its rows are cut
-	// into parts, which add up in tables of their own: so they are read in
-	// order, and once. The tables are then joined in order. Else a chunk is a
-	// range of rows of the result: if rows are long, each is made in one go of
-	// those of the operand that sorted lists, and written once; if not, the chunk
-	// reads all indices.
+	// If the operand has many more rows than the result, its rows are cut into parts,
+	// each of which adds to its own table: so they are read in order, and once. The
+	// tables are then joined in order. Otherwise a chunk is a range of rows of the
+	// result. Long rows are each computed at once from the operand rows that sorted
+	// lists, and written once; for short rows the chunk reads all indices.
 	parts, part int
 	join        joinTables
 	sorted      *sortedRows
@@ -86,8 +85,7 @@ func (k *scatterAdd) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	}
 }
 
-// adder adds elements of type d to float32, or is nil where there is no
-// assembly for it.
+// adder returns assembly that adds elements of type d to float32, or nil.
 func adder(d dtype.DType) func(dst []float32, src []byte) {
 	v := vec.Current()
 	if v == nil {
@@ -104,8 +102,8 @@ func adder(d dtype.DType) func(dst []float32, src []byte) {
 	return nil
 }
 
-// table adds up a part of the operand's rows, which are brought near some at a
-// time, at the rate that memory gives.
+// table sums a part of the operand's rows, which it prefetches some at a time in long
+// runs.
 func (k *scatterAdd) table(r *exec.Run, c int) {
 	size := k.dtype.Size()
 	row, src, v := k.inner*size, r.Values[k.src], vec.Current()
@@ -195,20 +193,20 @@ func scatterRows[T lanes.Number](k *scatterAdd, r *exec.Run, w *exec.Worker, lo,
 	}
 }
 
-// sortedRows is a scatterAdd of long rows. The rows of the operand are sorted by
-// where they go, in order where that is the same, so that every row of the
-// result is written once, and most are zeros.
+// sortedRows is scatterAdd for long rows. The rows of the operand are sorted by target,
+// in a stable order, so that each row of the result, most of which are zeros, is
+// written once.
 type sortedRows struct {
 	*scatterAdd
 	lanes.RowStore
-	group       int // rows of a chunk
+	group       int // rows per chunk
 	atSum, atTo int // in scratch memory
 }
 
 const (
-	LongRow     = 64              // elements of a row that is worth sorting
-	sortedBytes = 1 << 18         // of the result, of a chunk
-	SortedPart  = 4 * lanes.Block // elements of a row that are added up at a time
+	LongRow     = 64              // elements of a row from which on sorting pays
+	sortedBytes = 1 << 18         // bytes of the result per chunk
+	SortedPart  = 4 * lanes.Block // elements of a row summed at a time
 )
 
 func newSortedRows(b *exec.Builder, k *scatterAdd, result op.Type) *sortedRows {
@@ -221,8 +219,8 @@ func newSortedRows(b *exec.Builder, k *scatterAdd, result op.Type) *sortedRows {
 	return s
 }
 
-// lists is the rows of the operand in order, and where those of each row of the
-// result end.
+// lists returns the sorted rows of the operand, and the end in it of each row of the
+// result.
 func (k *sortedRows) lists(r *exec.Run) (ends, order []int32) {
 	s := lanes.ViewOf[int32](r.Shared, k.limit+k.n)
 	return s[:k.limit], s[k.limit:]
@@ -288,7 +286,7 @@ func (k *sortedRows) zeros(dst []byte) {
 	clear(dst)
 }
 
-// sum makes a row of the result of some of the operand.
+// sum writes a row of the result: the sum of rows of of the operand.
 func (k *sortedRows) sum(dst []byte, w *exec.Worker, of []int32, rowOf func(int32) []byte) {
 	size := k.dtype.Size()
 	for at := 0; at < k.inner; at += SortedPart {

@@ -8,20 +8,19 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 )
 
-// transposition is what a mover is if its last axis but one is contiguous in
-// the operand and its last in the result.
+// transposition is the case of a mover whose last axis but one is contiguous in the
+// operand and whose last axis is contiguous in the result.
 //
-// A large result is written around the caches, which takes whole lines: tiles
-// go to it directly if its rows are whole lines, and else through scratch
-// memory.
+// A large result is stored non-temporally, in whole cache lines: tiles directly if its
+// rows are whole lines, else by way of scratch memory.
 type transposition struct {
 	words  tileMover[uint32]
 	halves tileMover[uint16]
 	stage  int // bytes of scratch memory
 }
 
-// stageBytes is the scratch memory of a transposition: part of L2,
-// so that the rows in it are long.
+// stageBytes is the scratch memory of a transposition: part of L2, so that its rows are
+// long.
 const stageBytes = 1 << 19
 
 func (m *mover) setTransposition() {
@@ -48,11 +47,11 @@ func (m *mover) setTransposition() {
 		lines = lines && m.to[i]*m.size%vec.Line == 0
 	}
 	if lines && inner*m.size%vec.Line == 0 {
-		// Two lines of each row of the result, so that few rows of the operand
-		// are read side by side.
+		// Two lines of each row of the result, so that few rows of the operand are read
+		// at a time.
 		m.part = min(inner, 2*vec.Line/m.size)
 		m.group = max(rows, 1024)
-		if m.from[last] == rows { // all of the operand in order: longer
+		if m.from[last] == rows { // all of the operand in order
 			m.part = max(m.part, min(inner, 2*tiling.Grain/rows/vec.Line*vec.Line))
 			m.group = rows
 		}
@@ -68,8 +67,8 @@ func (m *mover) setTransposition() {
 	}
 }
 
-// tileMover is what transposes rectangles: the largest tiles first, what they
-// leave at the right and below to the next, the rest element by element.
+// tileMover transposes rectangles: first in the largest tiles, the remaining columns
+// and rows in smaller ones, the rest element by element.
 type tileMover[T uint16 | uint32] []struct {
 	move, around func(dst, src []T, to, from int)
 	rows, cols   int // of the result
@@ -83,13 +82,12 @@ func newTileMover[T uint16 | uint32](large, around func(dst, src []T, to, from i
 	return k
 }
 
-// transpose is mover.rectangle where columns of src, fc apart, become rows of
-// dst.
+// transpose is mover.rectangle for columns of src, fc apart, that become rows of dst.
 func transpose[T uint16 | uint32](m *mover, k tileMover[T], scratch, dst, src []T, f, t, rows, cols, ts, fc int) {
 	v := vec.Current()
-	// Two tiles side by side go down the rows, so that few rows of the operand
-	// are read at a time, and each from end to end; but short rows without
-	// gaps are brought near first.
+	// Two tiles side by side go down the rows, so that few rows of the operand are read
+	// at a time, each from end to end. Contiguous short rows are prefetched in one run
+	// instead.
 	wide := 2 * k[0].cols
 	if m.nonTemporal && fc == rows && rows <= 4*vec.Line {
 		v.PrefetchLoad(lanes.BytesOf(src[f : f+rows*cols]))
@@ -113,8 +111,8 @@ func transpose[T uint16 | uint32](m *mover, k tileMover[T], scratch, dst, src []
 	v.Fence()
 }
 
-// move goes through wide columns of the result at a time, a multiple of all
-// tiles' or all of them.
+// move transposes wide columns of the result at a time: a multiple of all tiles'
+// columns, or all.
 func (k tileMover[T]) move(dst, src []T, f, t, rows, cols, ts, fc, wide int, around bool) {
 	if len(k) == 0 {
 		scatterOf(dst, src, f, t, rows, cols, 1, ts, fc, 1)

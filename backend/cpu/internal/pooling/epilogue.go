@@ -9,23 +9,23 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// pooledChain is a gradient of pooling and what follows it, after one another:
-// the gradient goes to the memory that workers share. It is for gradients that
-// are sums; Vector itself does what follows others.
+// pooledChain is a pooling gradient that is a sum, followed by its epilogue: the
+// gradient is stored in the shared memory. Vector itself applies the epilogue of other
+// gradients.
 type pooledChain struct {
 	pool        exec.Kernel
 	after       *elementwise.Epilogue
 	dst         int // position of the result
-	n, at, size int // elements of the gradient, their place and bytes
+	n, at, size int // elements of the gradient, its offset and element size
 }
 
-// newPooledChain is the kernel of k and what follows v, if anything does.
+// newPooledChain returns pool with the epilogue of v, if it has one.
 func newPooledChain[T lanes.Real](b *exec.Builder, v *ir.Value, k *pooling[T], pool exec.Kernel) exec.Kernel {
 	if v.Attr.Body == nil {
 		return pool
 	}
 	c := &pooledChain{pool: pool, dst: k.dst, n: v.Type.Shape.Size(), size: k.dtype.Size()}
-	c.at = tiling.RoundUp(4*k.Batch*k.OutSize*k.channels, ir.Align) // behind the places of maxima
+	c.at = tiling.RoundUp(4*k.Batch*k.OutSize*k.channels, ir.Align) // after the places of maxima
 	b.ReserveShared(c.at + c.n*c.size)
 	c.after = elementwise.NewEpilogue(b, v, 2, k.channels)
 	c.after.Place(b, 0, 0)

@@ -1,7 +1,7 @@
 // Package pooling has max and average pooling and their gradients.
 //
 // Where to look: pooling.go is the portable form for all types, vector.go the kernels
-// in assembly, epilogue.go applies the element-wise chain that follows.
+// in assembly, epilogue.go applies the epilogue of gradients.
 package pooling
 
 import (
@@ -16,39 +16,39 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// pooling is a pooling over one to three spatial axes, or what its gradient
-// needs. Results are computed row by row: a row of pixels of the result of
-// pooling, or of the input's gradient.
+// pooling is a pooling over one to three spatial axes, or one of its gradients. Results
+// are computed row by row: a row of pixels of the result of pooling, or of the input's
+// gradient.
 //
-// Windows of MaxPool that do not overlap hand their gradients out. All other
-// gradients gather: an element goes through the windows that cover it, so that
-// sums have a fixed order and rows are independent. Those of MaxPool first
-// write down which element of each window is the largest.
+// Non-overlapping windows of MaxPool scatter their gradients. All other gradients
+// gather: an element visits the windows that cover it, so that sums have a fixed order
+// and rows are independent. For MaxPool a first task records each window's largest
+// element.
 type pooling[T lanes.Real] struct {
 	window.Geometry
 	channels int
-	x, y     int // positions of the operands; y is -1 where there is one
+	x, y     int // positions in Run.Values; y is -1 if there is one operand
 	dst      int
 	dtype    dtype.DType
 	loops    *lanes.Table[T]
 	work     func(k *pooling[T], r *exec.Run, w *exec.Worker, row int)
 	rows     int
-	counts   [3][]int // of elements that are not padding, by window, per axis
+	counts   [3][]int // elements that are not padding, by axis and window
 	places   *places[T]
 }
 
-// places is the task that writes down, for each element of the result of
-// MaxPool, the number of the element of its window that is the largest.
+// places is the task that records, for each element of the result of MaxPool, the index
+// in its window of the largest element.
 type places[T lanes.Real] struct{ *pooling[T] }
 
-// problem is what the choice of an algorithm depends on.
+// problem is the input of the choice of an algorithm.
 type problem struct {
 	b      *exec.Builder
 	v      *ir.Value
 	double bool // float64
 }
 
-// New makes the kernel of pooling or of one of its gradients.
+// New returns the kernel of pooling or of one of its gradients.
 func New(b *exec.Builder, v *ir.Value) exec.Kernel {
 	return exec.Choose(b, v, "pool", algorithms, problem{b, v, v.Args[0].Type.DType == dtype.Float64})
 }
@@ -150,15 +150,15 @@ func (k *pooling[T]) Run(r *exec.Run) {
 
 func (k *pooling[T]) Chunk(r *exec.Run, w *exec.Worker, i int) { k.work(k, r, w, i) }
 
-// scratch is room for 8 bytes for each channel, and for two times a T.
+// scratch returns room for 8 bytes per channel, and twice for a T per channel.
 func (k *pooling[T]) scratch(w *exec.Worker) (sums []byte, a, b []T) {
 	c := k.channels
 	rest := w.Scratch[8*c:]
 	return w.Scratch[:8*c], lanes.ViewOf[T](rest, c), lanes.ViewOf[T](rest[c*lanes.SizeOf[T]():], c)
 }
 
-// pixel is the channels of a pixel of operand pos, converted in conv if they
-// must be.
+// pixel returns the channels of a pixel of operand pos, converted into conv if
+// necessary.
 func (k *pooling[T]) pixel(r *exec.Run, pos, pixel int, conv []T) []T {
 	n := k.channels * k.dtype.Size()
 	return lanes.RealView(r.Values[pos][pixel*n:(pixel+1)*n], k.dtype, conv)
@@ -170,8 +170,8 @@ func (k *pooling[T]) put(r *exec.Run, pixel int, x []T) {
 	lanes.StoreReal(r.Values[k.dst][pixel*n:(pixel+1)*n], x, k.dtype)
 }
 
-// eachTap calls f for the elements of window ox of a row of windows that are
-// not padding, in order, with their number in the window and their pixel.
+// eachTap calls f for the elements of window ox of a row of windows that are not
+// padding, in order, with their index in the window and their pixel.
 func (k *pooling[T]) eachTap(row, ox int, f func(tap, pixel int)) {
 	image, oz, oy := window.SplitRow(row, k.Out)
 	for kz := range k.Size[0] {
@@ -193,9 +193,9 @@ func (k *pooling[T]) eachTap(row, ox int, f func(tap, pixel int)) {
 	}
 }
 
-// eachWindow calls f for the windows that cover pixel x of a row of the input,
-// with the number of the element that lies on it, the window's pixel, and how
-// many of the window's elements are not padding.
+// eachWindow calls f for the windows that cover pixel x of a row of the input, with the
+// pixel's index in the window, the window's own pixel, and the number of the window's
+// elements that are not padding.
 func (k *pooling[T]) eachWindow(row, x int, f func(tap, pixel, count int)) {
 	image, z, y := window.SplitRow(row, k.In)
 	for kz := range k.Size[0] {
@@ -218,12 +218,12 @@ func (k *pooling[T]) eachWindow(row, x int, f func(tap, pixel, count int)) {
 	}
 }
 
-// maxPool takes the maximum of the rows under a row of windows first, and then
-// that of neighbours.
+// maxPool computes the maximum of the rows under a row of windows, and then that of
+// adjacent pixels.
 func maxPool[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) {
 	larger := k.loops.Binary[op.Maximum]
 	acc, conv, top := k.lines(w)
-	if k.dtype.Size() == lanes.SizeOf[T]() { // in the result's memory
+	if k.dtype.Size() == lanes.SizeOf[T]() { // in place
 		top = k.line(r, k.dst, row, k.Out[2], nil)
 	}
 	lowest(top)
@@ -241,7 +241,7 @@ func maxPool[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) 
 	for kx := range k.Size[2] {
 		lo, hi, x := k.Under(kx)
 		n, step := hi-lo, k.Stride[2]
-		if step == 1 && n > 0 { // all at once
+		if step == 1 && n > 0 { // contiguous
 			larger(top[lo*c:hi*c], top[lo*c:hi*c], acc[x*c:(x+n)*c])
 			continue
 		}
@@ -259,7 +259,7 @@ func maxPool[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) 
 	}
 }
 
-// lowest makes all elements -∞, the maximum of nothing.
+// lowest sets all elements to -∞, the maximum of nothing.
 func lowest[T lanes.Real](x []T) {
 	if len(x) == 0 {
 		return
@@ -270,22 +270,21 @@ func lowest[T lanes.Real](x []T) {
 	}
 }
 
-// lines is room for two rows of the input and one of the result.
+// lines returns room for two rows of the input and one of the result.
 func (k *pooling[T]) lines(w *exec.Worker) (a, b, y []T) {
 	in, out := k.In[2]*k.channels, k.Out[2]*k.channels
 	all := lanes.ViewOf[T](w.Scratch, 2*in+out)
 	return all[:in], all[in : 2*in], all[2*in:]
 }
 
-// line is row number i of an operand, of n pixels, converted in conv if it
-// must be.
+// line returns row i of an operand, of n pixels, converted into conv if necessary.
 func (k *pooling[T]) line(r *exec.Run, pos, i, n int, conv []T) []T {
 	n *= k.channels * k.dtype.Size()
 	return lanes.RealView(r.Values[pos][i*n:(i+1)*n], k.dtype, conv)
 }
 
-// eachLine calls f with the rows of the input under a row of windows, and the
-// number of their first element in the window.
+// eachLine calls f with the rows of the input under a row of windows, and the index of
+// their first element in the window.
 func (k *pooling[T]) eachLine(row int, f func(tap, line int)) {
 	image, oz, oy := window.SplitRow(row, k.Out)
 	for kz := range k.Size[0] {
@@ -298,8 +297,8 @@ func (k *pooling[T]) eachLine(row int, f func(tap, line int)) {
 	}
 }
 
-// find sets best to the maxima of a window, and place to the numbers of the
-// first elements that have them, -1 where there is none.
+// find sets best to the maxima of a window, and place to the index of the first element
+// equal to it, or -1 if there is none.
 func (k *pooling[T]) find(r *exec.Run, row, ox int, place []int32, best, conv []T) {
 	for c := range place {
 		place[c] = -1
@@ -308,7 +307,7 @@ func (k *pooling[T]) find(r *exec.Run, row, ox int, place []int32, best, conv []
 		x := k.pixel(r, k.x, pixel, conv)
 		place, best := place[:len(x)], best[:len(x)]
 		for c, v := range x {
-			// A NaN is larger than any number, and nothing is than a NaN.
+			// A NaN is larger than any number, and nothing is larger than a NaN.
 			if b := best[c]; place[c] < 0 || v > b || v != v && b == b {
 				best[c], place[c] = v, int32(tap)
 			}
@@ -360,8 +359,8 @@ func maxPoolGrad[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row i
 	}
 }
 
-// apart reports whether windows do not overlap, over at most two axes: then an
-// element has the gradient of one window at most. Windows must be small, too.
+// apart reports whether windows are small and do not overlap, over at most two axes: an
+// element then has the gradient of at most one window.
 func (k *pooling[T]) apart() bool {
 	for axis, n := range k.Size {
 		if (n-1)*k.Dilation[axis] >= k.Stride[axis] {
@@ -371,9 +370,9 @@ func (k *pooling[T]) apart() bool {
 	return k.In[0] == 1 && k.Low[0] == 0 && k.WindowSize*k.Out[2]*k.channels <= 1<<17
 }
 
-// maxPoolGradApart is the gradient of a row of windows that do not overlap,
-// and of the rows of pixels from the first of them to those of the next. It
-// works on one element of all windows of the row at a time.
+// maxPoolGradApart is the gradient of a row of non-overlapping windows: of the rows of
+// pixels from its first to the next windows' first. It processes one element of all
+// windows of the row at a time.
 func maxPoolGradApart[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) {
 	image, _, oy := window.SplitRow(row, k.Out)
 	from, to := 0, k.In[1]
@@ -413,7 +412,7 @@ func maxPoolGradApart[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, 
 	k.eachLine(row, func(tap, line int) {
 		clear(grad)
 		for kx := range k.Size[2] {
-			// The first that is equal takes what is left of the gradient.
+			// The first equal element takes the gradient that is left.
 			lo, hi, at := k.Under(kx)
 			x, m, p, l := taps[(tap+kx)*n:][lo*c:hi*c], mask[lo*c:hi*c], part[lo*c:hi*c], left[lo*c:hi*c]
 			equal(m, x, top[lo*c:hi*c])
@@ -430,7 +429,7 @@ func maxPoolGradApart[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, 
 	})
 }
 
-// sameNaN marks where both are NaN.
+// sameNaN sets mask where both elements are NaN.
 func sameNaN[T lanes.Real](mask []byte, x, y []T) {
 	for i := range mask {
 		if x[i] != x[i] && y[i] != y[i] {

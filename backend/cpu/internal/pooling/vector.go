@@ -15,35 +15,35 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// Vector is pooling in loops over channels that keep a window in registers:
-// the maximum or mean of windows, and their gradients. Means, and gradients
-// that are sums, of 16-bit floats are converted to float32 row by row. Its unit is a row of windows, or an image if
-// windows that overlap add to a gradient, row by row. Windows of a row that lie
-// within the input are one call for 32 channels, those at its edges a call each.
+// Vector is pooling and its gradients in loops over channels that keep a window in
+// registers. For means, and gradients that are sums, 16-bit floats are converted to
+// float32 row by row. A unit of work is a row of windows, or an image if overlapping
+// windows add to a gradient. The windows of a row that lie within the input are one
+// call per 32 channels; those at its edges are one call each.
 type Vector struct {
 	*pooling[float32]
 	set      *gemm.Set
 	code     op.Code
-	lo, hi   int  // windows of a row that lie within the input, from one to before another
+	lo, hi   int  // windows [lo, hi) of a row lie within the input
 	wide     bool // operands are converted
 	element  gemm.Element
-	bytes    int          // of an element that loops read
-	give     gemm.Windows // of gradients of maxima
-	covers   bool         // windows have all pixels
-	add      bool         // gradients of windows add up
-	positive bool         // maxima are those of a relu, whose gradient this is
+	bytes    int          // bytes of an element as loops read it
+	give     gemm.Windows // scatters gradients of maxima
+	covers   bool         // windows cover all pixels
+	add      bool         // gradients of windows overlap and are added
+	positive bool         // the epilogue is the gradient of a relu whose result was pooled
 	chunks   int
 	after    *elementwise.Epilogue // of a gradient whose windows do not overlap, or nil
-	lineSize int                   // bytes of a row of the input, as loops read it
-	atGrads  int                   // places in scratch memory
+	lineSize int                   // bytes of a row of the input as loops read it
+	atGrads  int                   // offsets in scratch memory
 	atLines  int
 	atRow    int
 	atMean   int
 	atPlaces int
 }
 
-// newVector makes the kernel of v, or returns nil if it has other windows.
-// What follows a gradient whose windows overlap is left to pooledChain.
+// newVector returns the kernel of v, or nil if it has no assembly for the windows. The
+// epilogue of a gradient whose windows overlap is left to pooledChain.
 func newVector(b *exec.Builder, v *ir.Value, k *pooling[float32]) *Vector {
 	set := gemm.Current()
 	grad := v.Op == op.MaxPoolGrad || v.Op == op.AvgPoolGrad
@@ -118,15 +118,15 @@ func newVector(b *exec.Builder, v *ir.Value, k *pooling[float32]) *Vector {
 }
 
 const (
-	imageBytes = 64 << 20 // of an image and its gradient in float32, at most
-	poolChunk  = 64 << 10 // of the input that a chunk reads or writes, about, in rows that follow each other
+	imageBytes = 64 << 20 // most bytes of an image and its gradient in float32
+	poolChunk  = 64 << 10 // about the bytes of the input per chunk, in consecutive rows
 )
 
 func (k *Vector) Run(r *exec.Run) {
 	r.Parallel(k, k.chunks, k.Batch*k.OutSize*k.WindowSize*k.channels)
 }
 
-// Cuts implements imagewise.
+// Cuts implements exec.BatchTiled.
 func (k *Vector) Cuts() (images, pieces, chunks int) {
 	if k.add {
 		return 0, 0, 0
@@ -134,17 +134,17 @@ func (k *Vector) Cuts() (images, pieces, chunks int) {
 	return k.Batch, k.Batch, k.Batch
 }
 
-// Share implements imagewise.
+// Share implements exec.BatchTiled.
 func (k *Vector) Share(base int) int { return base }
 
-// Begin implements imagewise.
+// Begin implements exec.BatchTiled.
 func (k *Vector) Begin(*exec.Run) {}
 
-// Piece implements imagewise.
+// Piece implements exec.BatchTiled.
 func (k *Vector) Piece(r *exec.Run, w *exec.Worker, i, pieces, shift int) {
 	first, end := tiling.Cut(i, pieces, k.Batch)
 	n := k.Out[0] * k.Out[1]
-	if k.code == op.MaxPool || k.code == op.AvgPool { // what it writes is not the first value
+	if k.code == op.MaxPool || k.code == op.AvgPool { // its result is not the first kernel's
 		shift = 0
 	}
 	for row := first * n; row < end*n; row++ {
@@ -152,14 +152,14 @@ func (k *Vector) Piece(r *exec.Run, w *exec.Worker, i, pieces, shift int) {
 	}
 }
 
-// End implements imagewise.
+// End implements exec.BatchTiled.
 func (k *Vector) End(*exec.Run) {}
 
-// poolRow is a row of windows: the rows of the input that it reads, and where
-// they lie in float32.
+// poolRow is a row of windows: the rows of the input that it reads, and their
+// addresses.
 type poolRow struct {
-	x, d, y unsafe.Pointer // of the input or its gradient, and of the windows
-	count   int            // rows that there are
+	x, d, y unsafe.Pointer // the input, its gradient, and the windows
+	count   int            // rows that exist
 }
 
 func (k *Vector) Chunk(r *exec.Run, w *exec.Worker, i int) {
@@ -190,8 +190,8 @@ func (k *Vector) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// windowRow computes a row of windows. The rows of a gradient lie that many
-// earlier than they would.
+// windowRow computes a row of windows. The rows of a gradient lie earlier rows before
+// their usual place.
 func (k *Vector) windowRow(r *exec.Run, w *exec.Worker, row, earlier int) {
 	grad := k.code == op.MaxPoolGrad || k.code == op.AvgPoolGrad
 	n := k.Out[2] * k.channels
@@ -218,7 +218,7 @@ func (k *Vector) windowRow(r *exec.Run, w *exec.Worker, row, earlier int) {
 	if grad && !k.add && k.after == nil {
 		k.clearBetween(r, from, to, earlier)
 	}
-	// Where the lines begin: in the operands, or in scratch memory.
+	// Addresses of the lines: in the operands, or in scratch memory.
 	lines := lanes.ViewOf[int64](w.Scratch[k.atPlaces+16*k.WindowSize:], k.WindowSize)
 	first := 0 // of lines
 	if k.wide {
@@ -294,14 +294,14 @@ func (k *Vector) windowRow(r *exec.Run, w *exec.Worker, row, earlier int) {
 	})
 }
 
-// row is a row of pixels of the input, or of its gradient.
+// row returns a row of pixels of the input, or of its gradient.
 func (k *Vector) row(r *exec.Run, pos, line int) []byte {
 	n := k.In[2] * k.channels * k.dtype.Size()
 	return r.Values[pos][line*n : (line+1)*n]
 }
 
-// inputRows returns the rows of the input from the first of a row of windows to that of
-// the next, over all images; those before the first windows belong to them.
+// inputRows returns the rows of the input from a row of windows to the next, over all
+// images; rows before an image's first windows belong to these.
 func (k *Vector) inputRows(row int) (from, to int) {
 	image, _, oy := window.SplitRow(row, k.Out)
 	from, to = 0, k.In[1]
@@ -315,7 +315,7 @@ func (k *Vector) inputRows(row int) (from, to int) {
 	return image*k.In[1] + from, image*k.In[1] + max(from, min(to, k.In[1]))
 }
 
-// fills reports whether windows have all pixels of the rows that they own.
+// fills reports whether windows cover all pixels of the rows that they own.
 func (k *Vector) fills(from, to int) bool { return k.covers && to-from == k.Size[1] }
 
 // clearBetween clears rows of the gradient that windows do not fill.
@@ -327,11 +327,11 @@ func (k *Vector) clearBetween(r *exec.Run, from, to, earlier int) {
 	clear(r.Values[k.dst][(from-earlier)*n : (to-earlier)*n])
 }
 
-// here is the places of a pixel and of what it is multiplied with.
+// here is the offsets of a pixel and of its factor.
 var here [2]int64
 
-// windows computes the windows of a row from one to before another, all with
-// the same elements within the input.
+// windows computes windows from to to-1 of a row, which all have the same elements
+// within the input.
 func (k *Vector) windows(w *exec.Worker, p *poolRow, lines []int64, from, to int) {
 	pixel := k.bytes * k.channels
 	first, end := 0, k.Size[2] // elements of a row of the window
@@ -394,7 +394,7 @@ func (k *Vector) windows(w *exec.Worker, p *poolRow, lines []int64, from, to int
 	}
 }
 
-// fill sets n elements that loops write to x.
+// fill sets n elements, as loops write them, to x.
 func (k *Vector) fill(to unsafe.Pointer, n int, x float64) {
 	d := dtype.Float32
 	if !k.wide {
@@ -406,28 +406,27 @@ func (k *Vector) fill(to unsafe.Pointer, n int, x float64) {
 	}
 }
 
-// ofPositive reports whether the gradient of pooling v is followed by that of a
-// relu whose result was pooled: it goes where that is above 0.
+// ofPositive reports whether the epilogue of the pooling gradient v is the gradient of
+// a relu whose result was pooled: it passes where that result is above 0.
 func ofPositive(v *ir.Value) bool {
 	body := v.Attr.Body
 	if v.Op != op.MaxPoolGrad || body == nil || len(body.Code) != 2 || body.Code[0].Op != op.Greater || body.Code[1].Op != op.Where {
 		return false
 	}
-	// What follows the gradient reads arguments from the third on, as operands
-	// from 1 on.
+	// The epilogue's operands from 1 on are v's arguments from the third on.
 	zero := func(i int32) bool {
 		a := v.Args[i+1]
 		return a.Op == op.Const && a.Attr.Data == nil && a.Attr.Value == 0 && !math.Signbit(a.Attr.Value)
 	}
 	positive, chosen := body.Code[0].Args, body.Code[1].Args
-	made := int32(len(body.Inputs)) // what the comparison makes
+	made := int32(len(body.Inputs)) // the comparison's result
 	return positive[0] > 0 && v.Args[positive[0]+1] == v.Args[0] && positive[1] > 0 && zero(positive[1]) &&
 		chosen[0] == made && chosen[1] == 0 && chosen[2] > 0 && chosen[2] < made && zero(chosen[2]) && v.Type.DType == v.Args[0].Type.DType
 }
 
-// placesOf is where the elements of a window lie from its first pixel on, some
-// of each row: each followed by 0, the place of what means are multiplied with,
-// unless only the largest is looked for.
+// placesOf returns the offsets of a window's elements from its first pixel, n of each
+// row. Each is followed by 0, the offset of the factor of means, unless only the
+// largest is needed.
 func (k *Vector) placesOf(w *exec.Worker, lines []int64, n int) []int64 {
 	at := lanes.ViewOf[int64](w.Scratch[k.atPlaces:], 2*k.WindowSize)[:0]
 	for _, line := range lines {

@@ -13,18 +13,17 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// scanGrad is RNNGrad: the steps of a scan from the last to the first. At each
-// the gradients by the gates' sums are computed, a few rows at a time, and
-// their product with the transposed recurrent kernel is the gradient by the h
-// before.
+// scanGrad is the kernel of RNNGrad: the steps of a scan from the last to the first.
+// Each step computes the gradients of the gates' pre-activations, a few rows at a time.
+// Their product with the transposed recurrent kernel is the gradient of the h before.
 type scanGrad[T lanes.Real] struct {
 	recurrence[T]
-	s, all, last, state, x, mask, out int // positions; -1 is none
+	s, all, last, state, x, mask, out int // positions in Run.Values, or -1
 	saved                             op.RNNSections
 	to                                op.RNNGradSections
 
-	// Scratch memory for blocks: the gradients by h and c, what of them passes
-	// a step by, what RNN saved, the gradient by q.
+	// Offsets of blocks in scratch memory: the gradients of h and c, the part of dh
+	// that bypasses the gates, the values that RNN saved, the gradient of q.
 	atOutput, atState, atPass, atKeep int
 	atGates                           [4]int
 	atH, atLast, atC, atLastC, atQ    int
@@ -32,9 +31,9 @@ type scanGrad[T lanes.Real] struct {
 	pieceRows int
 	atPiece   [5]int
 
-	// The gradients by the gates' sums: bytes from row to row, and the column of
-	// those by what the input adds to gate 2. With Weights they are no result,
-	// but go to totals, through atStep if it needs another type.
+	// The gradients of the pre-activations: bytes from row to row, and the column where
+	// those of gate 2's input begin. With Weights they are no result but terms of
+	// totals, converted in atStep if their type differs.
 	ldSums, third   int
 	totals          weightSums[T]
 	atStep, atInput int
@@ -58,7 +57,7 @@ func makeScanGrad[T lanes.Real](b *exec.Builder, v *ir.Value, l *lanes.Table[T])
 		blocks = []columns{{u, units, 0, 2 * units}, {u, units, 2 * units, units}}
 	}
 	k.ldSums, k.third = s.Cell.Gates()*units*v.Args[o.S].Type.DType.Size(), 2*units
-	if s.Features { // two products of GRUCell, whose gates of the input lie apart
+	if s.Features { // GRUCell needs two products: its input gates are not adjacent
 		w, features := position(o.W), v.Attr.Dims[3]
 		if cut := 2 * units; s.Cell == op.GRUCell {
 			blocks = append(blocks, columns{w, features, 0, cut}, columns{w, features, cut, units})
@@ -98,8 +97,8 @@ func makeScanGrad[T lanes.Real](b *exec.Builder, v *ir.Value, l *lanes.Table[T])
 	return k
 }
 
-// inputLD is the bytes from row to row of the gradient by x of a step, which
-// products write in whole panels.
+// inputLD returns the leading dimension, in bytes, of a step's gradient of x. Products
+// write it in whole panels.
 func (k *scanGrad[T]) inputLD() int {
 	nr := 1
 	if t := k.products[len(k.products)-1].tiles; t != nil {
@@ -121,7 +120,7 @@ func (k *scanGrad[T]) Run(r *exec.Run) {
 	}
 }
 
-// Chunk takes block i of the batch through all steps, or the blocks of part i.
+// Chunk takes block i, or with Weights the blocks of part i, through all steps.
 func (k *scanGrad[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	k.begin()
 	defer k.end()
@@ -137,8 +136,8 @@ func (k *scanGrad[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	k.totals.flush(r, w, i, window.rows, window.first)
 }
 
-// window is how many rows of gradients wait to be added to the sums of a part,
-// and whether they are the first.
+// window counts the rows of gradients that are not yet added to the sums of a part.
+// first is whether they are the part's first rows.
 type window struct {
 	part, rows int
 	first      bool
@@ -168,7 +167,7 @@ func (k *scanGrad[T]) through(r *exec.Run, w *exec.Worker, i int, win *window) {
 	}
 }
 
-// result writes a block to a section of the result, which with Weights has
+// result writes a block to a section of the result. With Weights the result has
 // elements of T.
 func (k *scanGrad[T]) result(r *exec.Run, to op.Section, first, rows int, x []T) {
 	out := r.Values[k.out]
@@ -182,19 +181,19 @@ func (k *scanGrad[T]) result(r *exec.Run, to op.Section, first, rows int, x []T)
 	}
 }
 
-// stepRows is rows of a block at a step.
+// stepRows is the rows of a block at one step.
 type stepRows[T lanes.Real] struct {
 	gates   [4][]T // as RNN saved them
 	h, last []T    // after and before the step
 	c, lastC,
 	dh, dc,
-	pass, // what of dh goes past the sums
-	q []T // gradient by q
-	sums [4][]T // gradients by the sums of the gates, and by what h·u gave
+	pass, // the part of dh that bypasses the gates
+	q []T // gradient of q
+	sums [4][]T // gradients of the pre-activations, and of h·u
 	t    []T
 }
 
-// cut is elements lo to hi of each.
+// cut returns elements lo to hi of each slice.
 func (s *stepRows[T]) cut(lo, hi int) stepRows[T] {
 	part := func(x []T) []T {
 		if x == nil {
@@ -209,7 +208,7 @@ func (s *stepRows[T]) cut(lo, hi int) stepRows[T] {
 	}
 }
 
-// step computes step j: dh and dc from those after it.
+// step computes step j: it replaces dh and dc after the step by those before it.
 func (k *scanGrad[T]) step(r *exec.Run, w *exec.Worker, j, first, rows int, dh, dc []T, win *window) {
 	t, before, after := k.place(j)
 	s := r.Values[k.s]
@@ -250,7 +249,7 @@ func (k *scanGrad[T]) step(r *exec.Run, w *exec.Worker, j, first, rows int, dh, 
 		w.Operands[7], w.Operands[8] = column(input, 0), column(input, k.units)
 		w.Operands[9], w.Operands[10] = column(input, k.third), column(recurrent, 2*k.units)
 		k.cells.GRUGrad(w.Operands[:11], rows, k.units)
-		for i := 0; !k.Weights && i < rows; i++ { // the other gates are those of the input
+		for i := 0; !k.Weights && i < rows; i++ { // the other gates equal the input's
 			copy(recurrent[i*k.ldSums:][:2*k.units*size], input[i*k.ldSums:])
 		}
 	default:
@@ -272,8 +271,8 @@ func (k *scanGrad[T]) step(r *exec.Run, w *exec.Worker, j, first, rows int, dh, 
 	}
 }
 
-// gradients is where those by the gates' sums of a step go: what is the input's
-// and what h·u gave.
+// gradients returns the memory for a step's gradients of the pre-activations: with
+// respect to the input, and with respect to h·u.
 func (k *scanGrad[T]) gradients(r *exec.Run, w *exec.Worker, t, first, rows int, win *window) (input, recurrent []byte) {
 	switch {
 	case win == nil:
@@ -291,8 +290,8 @@ func (k *scanGrad[T]) gradients(r *exec.Run, w *exec.Worker, t, first, rows int,
 	return input, input
 }
 
-// add takes the gradients of a step to the window and, with Features, to the
-// gradient by x.
+// add appends the gradients of a step to the window and, with Features, computes the
+// gradient of x.
 func (k *scanGrad[T]) add(r *exec.Run, w *exec.Worker, t, before, first, rows int, input []byte, win *window) {
 	if k.totals.copies {
 		if win.rows+rows > k.totals.rows {
@@ -323,7 +322,7 @@ func (k *scanGrad[T]) add(r *exec.Run, w *exec.Worker, t, before, first, rows in
 	}
 }
 
-// sums computes the gradients by the gates' sums, a piece after the other.
+// sums computes the gradients of the pre-activations, one piece at a time.
 func (k *scanGrad[T]) sums(r *exec.Run, w *exec.Worker, all *stepRows[T], t, before, after, first, rows int, input, recurrent []byte) {
 	s, size := r.Values[k.s], k.dtype.Size()
 	read := func(at int, from op.Section, i int) []T {
@@ -374,7 +373,7 @@ func (k *scanGrad[T]) sums(r *exec.Run, w *exec.Worker, all *stepRows[T], t, bef
 	}
 }
 
-// skip has the gradients of rows that the mask leaves out pass the step by.
+// skip lets the gradients of rows that the mask leaves out bypass the step.
 func (k *scanGrad[T]) skip(w *exec.Worker, mask []byte, all *stepRows[T], gru bool, input, recurrent []byte) {
 	keep := k.blockOf(w, k.atKeep, len(mask))
 	n := k.gates * k.units * k.dtype.Size()
@@ -395,7 +394,7 @@ func (k *scanGrad[T]) skip(w *exec.Worker, mask []byte, all *stepRows[T], gru bo
 	}
 }
 
-// pieceOf gives p room for what it computes.
+// pieceOf gives p scratch memory for its results.
 func (k *scanGrad[T]) pieceOf(w *exec.Worker, p *stepRows[T]) {
 	n := len(p.dh)
 	for i := range p.sums {
@@ -404,8 +403,8 @@ func (k *scanGrad[T]) pieceOf(w *exec.Worker, p *stepRows[T]) {
 	p.t = lanes.ViewOf[T](w.Scratch[k.atPiece[4]:], n)
 }
 
-// scatter stores gradients by the sums of gates, from a row on, in columns from
-// those given on.
+// scatter stores gradients of pre-activations in rows from row on; those of sums[i] in
+// columns from from[i] on.
 func (k *scanGrad[T]) scatter(dst []byte, row int, sums [][]T, from [4]int) {
 	size := k.dtype.Size()
 	for i, x := range sums {
@@ -441,8 +440,8 @@ func (k *scanGrad[T]) lstm(p *stepRows[T]) {
 	fn.mul(p.dc, p.dc, f)
 }
 
-// gru computes all of GRUCell; of GRUBeforeCell r remains, which needs the
-// gradient by q.
+// gru computes all of GRUCell, and of GRUBeforeCell all but r, which needs the gradient
+// of q.
 func (k *scanGrad[T]) gru(p *stepRows[T]) {
 	fn := &k.fn
 	z, r, g, q := p.gates[0], p.gates[1], p.gates[2], p.gates[3]
@@ -459,7 +458,7 @@ func (k *scanGrad[T]) gru(p *stepRows[T]) {
 	fn.through(dr, r, p.t)
 }
 
-// reset computes the reset gate of GRUBeforeCell from the gradient by q.
+// reset computes the reset gate of GRUBeforeCell from the gradient of q.
 func (k *scanGrad[T]) reset(p *stepRows[T]) {
 	fn := &k.fn
 	r, dr := p.gates[1], p.sums[1]

@@ -11,32 +11,31 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// A few rows leave nothing to do but to read the recurrent kernel at each step.
-// If it is too large for one core's L2, workers share it by
-// columns: each takes some units through a step, with all their gates, whose
-// part of the kernel its cache keeps until the next step. The products with the
-// input's kernel are made before, for all steps at once.
+// With few rows, a step's time is that of reading the recurrent kernel. If the kernel
+// is too large for one core's L2, workers share it by columns: each computes all gates
+// of some units at a step, and its cache keeps their columns until the next step.
+// Products with the input's kernel are computed before, for all steps at once.
 
 const (
-	sharedRows   = 16      // of a batch, at most
-	columnBytes  = 1 << 20 // of the packed recurrent kernel, at least
-	columnInputs = 1 << 24 // bytes of what the input adds to the gates of all steps, at most
+	sharedRows   = 16      // most rows of a batch
+	columnBytes  = 1 << 20 // smallest packed recurrent kernel
+	columnInputs = 1 << 24 // most bytes for the input products of all steps
 )
 
-// columnScan is a scan that is shared by columns.
+// columnScan is a scan whose workers share each step by columns.
 type columnScan[T lanes.Real] struct {
 	*scan[T]
-	width  int // units of a chunk
+	width  int // units per chunk
 	inputs columnInput[T]
 	tasks  []columnStep[T]
 
-	// Shared memory: what the input adds to the gates, rows of all gates; the
-	// bias of these rows; c of two steps in turn; the recurrent bias.
+	// Offsets in the shared memory: the input products, rows of all gates; their bias;
+	// c of even and odd steps; the recurrent bias.
 	atInput, atOffsets, atBias int
 	atStates                   [2]int
 }
 
-// columnInput is the task that computes what the input adds to the gates.
+// columnInput is the task that computes the input products.
 type columnInput[T lanes.Real] struct{ *columnScan[T] }
 
 // columnStep is the task that computes a step.
@@ -45,7 +44,7 @@ type columnStep[T lanes.Real] struct {
 	step int
 }
 
-// scanProblem is what the choice of a scan's algorithm depends on.
+// scanProblem is the input of the choice of a scan's algorithm.
 type scanProblem[T lanes.Real] struct {
 	*scan[T]
 	b *exec.Builder
@@ -90,12 +89,12 @@ func scanAlgorithms[T lanes.Real]() []exec.Algorithm[scanProblem[T]] {
 // Algorithms returns the names of the algorithms of RNN.
 func Algorithms() []string { return exec.Names(scanAlgorithms[float32]()) }
 
-// inputBytes is the size of what the input adds to the gates.
+// inputBytes returns the size of the input products of all steps.
 func (k *scan[T]) inputBytes() int {
 	return tiling.RoundUp(k.steps*k.batch, scanRows) * k.gates * k.wide * lanes.SizeOf[T]()
 }
 
-// newColumnScan makes k one that is shared by columns.
+// newColumnScan returns a scan that shares k's steps by columns.
 func newColumnScan[T lanes.Real](b *exec.Builder, k *scan[T]) exec.Kernel {
 	inputs := k.inputBytes()
 	c := &columnScan[T]{scan: k, width: tiling.Even(k.units, tiling.CeilDiv(k.units, tiling.MinChunks), k.products[0].tiles.NR)}
@@ -119,10 +118,10 @@ func newColumnScan[T lanes.Real](b *exec.Builder, k *scan[T]) exec.Kernel {
 	return c
 }
 
-// shared is n elements of the shared memory.
+// shared returns n elements of the shared memory.
 func (c *columnScan[T]) shared(r *exec.Run, at, n int) []T { return lanes.ViewOf[T](r.Shared[at:], n) }
 
-// row is the row of the gates' inputs of a batch's first sample at step t.
+// row returns the input products from the first row of step t on.
 func (c *columnScan[T]) row(r *exec.Run, t int) []T {
 	width := c.gates * c.wide
 	return c.shared(r, c.atInput, tiling.RoundUp(c.steps*c.batch, scanRows)*width)[t*c.batch*width:]
@@ -156,12 +155,12 @@ func (c *columnScan[T]) Run(r *exec.Run) {
 	}
 }
 
-// span is the units of chunk i.
+// span returns the units of chunk i.
 func (c *columnScan[T]) span(i int) (from, end int) {
 	return i * c.width, min(c.units, (i+1)*c.width)
 }
 
-// Chunk computes what the input adds to the gates of some units at all steps.
+// Chunk computes the input products of some units for all steps.
 func (c *columnInput[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	from, end := c.span(i)
 	rows, width := c.steps*c.batch, c.gates*c.wide
@@ -213,7 +212,7 @@ func (s *columnStep[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	in, inLD := c.row(r, t), c.gates*c.ld()
 	block := func(x []T) vec.Operand { return vec.Operand{P: pointer(x[from:]), Stride: c.ld()} }
 	stored := func(data []byte) vec.Operand { return c.storedAt(data[from*size:], c.units) }
-	// multiply computes the sums of a gate by a product of its kernel.
+	// multiply computes the pre-activations of a gate.
 	multiply := func(g, product int, s unsafe.Pointer, lds int) vec.Operand {
 		d := c.room(c.blockOf(w, c.atGates[g], c.padded), c.saved(out, t, g, 0, rows))
 		c.products[product].columns(r, from, end, rows, a, s, lds, pointer(d[from:]), c.ld())

@@ -11,17 +11,17 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// scan is RNN.
+// scan is the kernel of RNN.
 type scan[T lanes.Real] struct {
 	recurrence[T]
-	x, h, c, b, w, v, mask, out int // positions; -1 is none
+	x, h, c, b, w, v, mask, out int // positions in Run.Values, or -1
 	features                    int // of x
 	at                          op.RNNSections
 
-	// Scratch memory: the input of a step, the gates, h, and c of two steps in
-	// turn.
+	// Offsets in scratch memory: the input of a step, the gates, h, and c of even and
+	// odd steps.
 	atInput   int
-	atOffsets [4]int // v, by gates
+	atOffsets [4]int // v of each gate
 	atGates   [4]int
 	atOutput  int
 	atLast    int
@@ -118,12 +118,12 @@ func (k *scan[T]) states(out []byte, i, first, rows int) []byte {
 	return k.bytesOf(out, k.at.States.Start, i, first, rows, k.units)
 }
 
-// saved is where gate g of step t goes.
+// saved returns the memory for gate g of step t.
 func (k *scan[T]) saved(out []byte, t, g, first, rows int) []byte {
 	return k.bytesOf(out, k.at.Saved.Start, t*k.Cell.Saved()+g, first, rows, k.units)
 }
 
-// step computes step j from c, in scratch memory, to next.
+// step computes step j: it reads c and writes next, both in scratch memory.
 func (k *scan[T]) step(r *exec.Run, w *exec.Worker, j, first, rows int, c, next []T) {
 	t, before, after := k.place(j)
 	out := r.Values[k.out]
@@ -224,7 +224,7 @@ func (k *scan[T]) step(r *exec.Run, w *exec.Worker, j, first, rows int, c, next 
 	}
 }
 
-// input is the input of a step as T: rows of all gates.
+// input returns the input of a step as T: rows of all gates.
 func (k *scan[T]) input(r *exec.Run, w *exec.Worker, t, first, rows int) []T {
 	data := k.bytesOf(r.Values[k.x], 0, t, first, rows, k.gates*k.units)
 	if k.dtype.Size() == lanes.SizeOf[T]() {
@@ -234,7 +234,7 @@ func (k *scan[T]) input(r *exec.Run, w *exec.Worker, t, first, rows int) []T {
 	return lanes.RealView(data, k.dtype, in)
 }
 
-// multiply computes the input of a step: x·w+v, a gate in each of dst.
+// multiply computes x·w+v of a step, dst[g] for gate g.
 func (k *scan[T]) multiply(r *exec.Run, w *exec.Worker, t, first, rows int, dst ...[]T) {
 	inputs := k.products[k.gates:]
 	var a stepOperand
@@ -254,8 +254,8 @@ func (k *scan[T]) multiply(r *exec.Run, w *exec.Worker, t, first, rows int, dst 
 	}
 }
 
-// product computes gate g of a step, before its function: the input, which is
-// in d unless it is an argument, plus a·u.
+// product computes the pre-activation of gate g: the input plus a·u. The input is in d
+// if it is a product, else it is the argument in.
 func (k *scan[T]) product(r *exec.Run, g, rows int, a stepOperand, in, d []T) {
 	p := &k.products[g]
 	if k.w >= 0 {
@@ -267,7 +267,7 @@ func (k *scan[T]) product(r *exec.Run, g, rows int, a stepOperand, in, d []T) {
 		p.mul(r, rows, a, s, lanes.SizeOf[T]()*k.gates*k.units, pointer(d), k.ld())
 		return
 	}
-	// The kernel would read beyond the input's end.
+	// The micro-kernel would read past the input's end.
 	k.copyInput(in, g, d, rows)
 	p.mul(r, rows, a, pointer(d), k.ld(), pointer(d), k.ld())
 }
@@ -279,7 +279,7 @@ func (k *scan[T]) copyInput(in []T, g int, d []T, rows int) {
 	}
 }
 
-// lstm computes a piece of LSTMCell; the gates come as sums.
+// lstm computes a piece of LSTMCell from the pre-activations of the gates.
 func (k *scan[T]) lstm(i, f, g, o, c, next, h []T) {
 	fn := &k.fn
 	fn.sigmoid(i, i)
@@ -293,8 +293,8 @@ func (k *scan[T]) lstm(i, f, g, o, c, next, h []T) {
 	fn.mul(h, h, o)
 }
 
-// gru computes the rest of a GRU: z comes as a sum; of GRUCell r too, and g as
-// the input alone.
+// gru computes the rest of a GRU from the pre-activation of z. For GRUCell, r is a
+// pre-activation too, and g the input alone.
 func (k *scan[T]) gru(gates [4][]T, last, h []T) {
 	fn := &k.fn
 	pieces(len(h), scanPiece, func(lo, hi int) {

@@ -1,10 +1,10 @@
 // Package recurrent has the scans of recurrent layers (LSTM, GRU, simple) and their
 // gradients.
 //
-// Where to look: recurrent.go is what both directions share; forward.go runs steps over
-// a part of the batch, columns.go over a part of the units where the batch is small;
-// backward.go is the gradient; step_product.go multiplies a step's rows by the recurrent
-// weights, weight_sums.go adds up the gradients of the weights.
+// Where to look: recurrent.go is the common part of both directions; forward.go runs
+// steps over a block of the batch, columns.go over a range of units if the batch is
+// small; backward.go is the gradient; step_product.go multiplies a step's rows by the
+// recurrent weights, weight_sums.go accumulates the gradients of the weights.
 package recurrent
 
 import (
@@ -24,47 +24,46 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// checkSteps is after how many steps a chunk looks whether its run is over: a
-// sequence may have a million of them.
+// checkSteps is the number of steps between a chunk's checks whether its run was
+// cancelled: a sequence may have a million steps.
 const checkSteps = 16
 
-// Recurrent operations. Rows of a batch do not meet, so a worker takes a block
-// of them through all steps without waiting for others; blocks are those of
-// the shape. The recurrent kernel is packed once, before. At each step the
-// block is multiplied by it, and the functions of the cell are computed on
-// pieces of the result that stay in L1.
+// Rows of a batch are independent, so a worker takes a block of rows through all steps
+// without waiting for others. Blocks depend on the shape alone. The recurrent kernel is
+// packed once, before the steps. Each step multiplies the block by it and applies the
+// cell's functions to pieces of the result that stay in L1.
 
 const (
-	scanRows  = 64   // of a block, at most: a kernel that is read once for them takes little of the time
-	fewRows   = 4    // of a block, at least
-	scanPiece = 1024 // elements that the functions of a cell are computed on at a time
+	scanRows  = 64   // most rows per block: reading the kernel takes little of a step's time then
+	fewRows   = 4    // fewest rows per block
+	scanPiece = 1024 // elements per call of a cell's functions
 )
 
-// recurrence is what a scan and its gradient have in common.
+// recurrence is the common part of a scan and its gradient.
 type recurrence[T lanes.Real] struct {
 	op.Scan
 	steps, batch, units, gates int
 
 	dtype  dtype.DType
-	rows   int  // of a block
-	padded int  // rows that there is room for
+	rows   int  // per block
+	padded int  // rows that scratch memory has room for
 	wide   int  // elements from a row of a block in scratch memory to the next
-	native bool // blocks lie in the operands and the result as in scratch memory
+	native bool // operands and the result have the layout of scratch memory, so blocks are not copied
 
 	products []stepProduct[T]
 	packs    []packKernels[T]
 	fn       arithmetic[T]
-	cells    vec.Cells // for rows of units, or empty
-	tiles    bool      // whether products need tile registers set up
+	cells    vec.Cells // assembly for rows of units, or empty
+	tiles    bool      // products need tile registers
 	scratch  int       // bytes
-	operand  int       // where a copied operand of a product lies in it
+	operand  int       // offset of a product's copied operand in scratch memory
 }
 
-// arithmetic is the functions that cells are made of.
+// arithmetic is the table of functions that cells use.
 type arithmetic[T lanes.Real] struct {
 	sigmoid, tanh, relu func(dst, a []T)
 	mul, add, sub       func(dst, a, b []T)
-	ones                []T // as many as a piece has
+	ones                []T // for a whole piece
 }
 
 func arithmeticOf[T lanes.Real](l *lanes.Table[T]) arithmetic[T] {
@@ -74,15 +73,15 @@ func arithmeticOf[T lanes.Real](l *lanes.Table[T]) arithmetic[T] {
 	}
 }
 
-// oneLess is y = y·(1-x²): the gradient through a tanh.
+// oneLess computes y *= 1-x², the gradient of tanh.
 func (f *arithmetic[T]) oneLess(y, x, t []T) {
 	f.mul(t, x, x)
 	f.sub(t, f.ones[:len(t)], t)
 	f.mul(y, y, t)
 }
 
-// cellsOf is the cells in one pass for rows of units, of which there are none
-// for float64 and where rows are not whole vectors.
+// cellsOf returns the assembly that computes a whole cell, for rows of units. It is
+// empty for float64 and for rows that are not whole vectors.
 func cellsOf(d dtype.DType, units int) vec.Cells {
 	v := vec.Current()
 	if v == nil || units%v.CellLanes != 0 {
@@ -101,23 +100,23 @@ func cellsOf(d dtype.DType, units int) vec.Cells {
 	return vec.Cells{}
 }
 
-// through is y = y·x·(1-x): the gradient through a logistic function. 1-x
-// first: it is exact where x is near 1.
+// through computes y *= x·(1-x), the gradient of the logistic function. 1-x comes first
+// because it is exact for x near 1.
 func (f *arithmetic[T]) through(y, x, t []T) {
 	f.sub(t, f.ones[:len(t)], x)
 	f.mul(t, t, x)
 	f.mul(y, y, t)
 }
 
-// columns is a block of columns of a kernel that lies at a position and has
-// as many rows.
+// columns is n columns, from column from on, of the kernel with so many rows at a
+// position in Run.Values.
 type columns struct{ position, rows, from, n int }
 
-// init settles the geometry for products with blocks of kernels.
+// init sets the sizes for products with blocks of kernels.
 func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units int, trans bool, blocks ...columns) {
 	k.Scan, k.dtype = *s, d
 	k.steps, k.batch, k.units, k.gates = steps, batch, units, s.Cell.Gates()
-	// Equal blocks, and two at least, as there mostly are cores.
+	// Blocks are equal, and at least two, to keep two cores busy.
 	set, unit, split := gemm.Current(), fewRows, false
 	switch {
 	case set == nil:
@@ -153,11 +152,11 @@ func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units int,
 		}
 		k.packs[len(k.packs)-1].end++
 	}
-	k.take(lanes.SizeOf[T]() * k.gates * units) // also for a row of the kernel
+	k.take(lanes.SizeOf[T]() * k.gates * units) // also holds a row of the kernel
 	k.operand = k.takeBytes(product.FlagBytes + max(k.padded, scanRows)*ld)
 }
 
-// take reserves scratch memory for n elements and returns where it begins.
+// take reserves scratch memory for n elements and returns its offset.
 func (k *recurrence[T]) take(n int) int { return k.takeBytes(n * lanes.SizeOf[T]()) }
 
 func (k *recurrence[T]) takeBytes(n int) int {
@@ -166,19 +165,19 @@ func (k *recurrence[T]) takeBytes(n int) int {
 	return at
 }
 
-// block reserves scratch memory for a block of rows.
+// block reserves scratch memory for a block of rows and returns its offset.
 func (k *recurrence[T]) block() int { return k.take(k.padded * k.wide) }
 
-// reserve asks for the memory that k needs.
+// reserve reserves k's scratch and shared memory.
 func (k *recurrence[T]) reserve(b *exec.Builder) {
 	b.ReserveScratch(k.scratch)
 	last := &k.products[len(k.products)-1]
 	b.ReserveShared(last.at + last.bytes())
 }
 
-// cachePacked has the packed copy of each kernel, the recurrent one and the input's if
-// there is one, kept from run to run where the program lets it, and where
-// packing it is a large part of the work.
+// cachePacked keeps packed copies of the kernels, the recurrent one and the input's if
+// there is one, from run to run. It does so only if the program allows it and packing
+// is a large part of the work.
 func (k *recurrence[T]) cachePacked(b *exec.Builder, kernels ...*ir.Value) {
 	if !backend.Keeps(backend.PackedOperands) || k.steps*k.batch > product.CacheRows || k.products[0].panels != nil {
 		return
@@ -194,7 +193,7 @@ func (k *recurrence[T]) cachePacked(b *exec.Builder, kernels ...*ir.Value) {
 	}
 }
 
-// prepare packs the kernels and reports whether there is anything else to do.
+// prepare packs the kernels. It returns false if there is nothing to compute.
 func (k *recurrence[T]) prepare(r *exec.Run) bool {
 	if k.batch*k.units == 0 {
 		return false
@@ -213,12 +212,12 @@ func (k *recurrence[T]) prepare(r *exec.Run) bool {
 	return true
 }
 
-// start runs t, which embeds k, on all blocks, in n chunks.
+// start runs n chunks of t, which embeds k.
 func (k *recurrence[T]) start(r *exec.Run, t exec.Task, n int) {
 	r.Parallel(t, n, k.batch*k.units*(k.steps+1)*k.gates*(8+k.units/16))
 }
 
-// begin and end come before the first and after the last product of a chunk.
+// begin must be called before the first product of a chunk, end after the last.
 func (k *recurrence[T]) begin() {
 	if k.tiles {
 		runtime.LockOSThread()
@@ -233,13 +232,13 @@ func (k *recurrence[T]) end() {
 	}
 }
 
-// packKernels is the task that packs a kernel, for products first to end-1.
+// packKernels is the task that packs a kernel for products[first:end].
 type packKernels[T lanes.Real] struct {
 	*recurrence[T]
 	first, end int
 }
 
-// bytes is the size of the packed kernel.
+// bytes returns the size of the packed kernel.
 func (k *packKernels[T]) bytes() int {
 	n := 0
 	for i := range k.products[k.first:k.end] {
@@ -267,14 +266,14 @@ func (k *packKernels[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// span is the block of rows i.
+// span returns the rows of block i.
 func (k *recurrence[T]) span(i int) (first, rows int) {
 	first = i * k.rows
 	return first, min(k.rows, k.batch-first)
 }
 
-// place is step i in the order of computation, and where h and c before and
-// after it lie.
+// place returns the time step of iteration i, and the positions of h and c before and
+// after it.
 func (k *recurrence[T]) place(i int) (t, before, after int) {
 	if k.Reverse {
 		t = k.steps - 1 - i
@@ -283,16 +282,16 @@ func (k *recurrence[T]) place(i int) (t, before, after int) {
 	return i, i, i + 1
 }
 
-// BytesOf is rows of width elements from row first of matrix number i of a
-// section of matrices of batch rows.
+// bytesOf returns rows of width elements, from row first on, of the i-th matrix of a
+// section. Each matrix has batch rows.
 func (k *recurrence[T]) bytesOf(data []byte, start, i, first, rows, width int) []byte {
 	size := k.dtype.Size()
 	at := (start + (i*k.batch+first)*width) * size
 	return data[at : at+rows*width*size]
 }
 
-// blockAt is a block of rows in scratch memory as an operand of a cell, and
-// storedAt is rows of width elements in data.
+// blockAt returns a block of rows in scratch memory, and storedAt rows of width
+// elements in data, as an operand of a cell.
 func (k *recurrence[T]) blockAt(x []T) vec.Operand {
 	return vec.Operand{P: pointer(x), Stride: k.ld()}
 }
@@ -301,12 +300,12 @@ func (k *recurrence[T]) storedAt(data []byte, width int) vec.Operand {
 	return vec.Operand{P: pointer(data), Stride: width * k.dtype.Size()}
 }
 
-// blockOf is a block of rows in scratch memory, from where it was reserved.
+// blockOf returns the block of rows at an offset of scratch memory.
 func (k *recurrence[T]) blockOf(w *exec.Worker, at, rows int) []T {
 	return lanes.ViewOf[T](w.Scratch[at:], rows*k.wide)
 }
 
-// load is a block that lies in data: itself if it can be, else a copy in dst.
+// load returns the block in data: data itself if native, else a copy in dst.
 func (k *recurrence[T]) load(dst []T, data []byte) []T {
 	if k.native {
 		return dtype.View[T](data)
@@ -329,8 +328,8 @@ func (k *recurrence[T]) read(dst []T, data []byte) {
 	}
 }
 
-// room is where a block is computed that is going to lie in data: there if it
-// can be, else in dst.
+// room returns the memory to compute a block in that store writes to data: data itself
+// if native, else dst.
 func (k *recurrence[T]) room(dst []T, data []byte) []T {
 	if k.native {
 		return dtype.View[T](data)
@@ -338,7 +337,7 @@ func (k *recurrence[T]) room(dst []T, data []byte) []T {
 	return dst
 }
 
-// store writes a block to data, unless it was computed there.
+// store writes a block to data unless room returned data.
 func (k *recurrence[T]) store(data []byte, x []T) {
 	if k.native {
 		return
@@ -362,10 +361,10 @@ func (k *recurrence[T]) save(data []byte, x []T) {
 	k.store(data, x)
 }
 
-// ld is the bytes from a row of a block to the next.
+// ld returns the leading dimension of a block in bytes.
 func (k *recurrence[T]) ld() int { return k.wide * lanes.SizeOf[T]() }
 
-// pieces calls f with parts of n elements.
+// pieces calls f for consecutive ranges of piece elements, up to n.
 func pieces(n, piece int, f func(lo, hi int)) {
 	for lo := 0; lo < n; lo += piece {
 		f(lo, min(n, lo+piece))
@@ -374,7 +373,7 @@ func pieces(n, piece int, f func(lo, hi int)) {
 
 func pointer[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
 
-// New makes the kernel of RNN.
+// New returns the kernel of RNN.
 func New(b *exec.Builder, v *ir.Value) exec.Kernel {
 	if v.Type.DType == dtype.Float64 {
 		return makeScan(b, v, lanes.FloatLoops[float64]())
@@ -382,7 +381,7 @@ func New(b *exec.Builder, v *ir.Value) exec.Kernel {
 	return makeScan(b, v, lanes.Overlay(vec.Current()))
 }
 
-// NewGrad makes the kernel of RNNGrad.
+// NewGrad returns the kernel of RNNGrad.
 func NewGrad(b *exec.Builder, v *ir.Value) exec.Kernel {
 	if v.Type.DType == dtype.Float64 {
 		return makeScanGrad(b, v, lanes.FloatLoops[float64]())

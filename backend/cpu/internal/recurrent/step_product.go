@@ -11,18 +11,17 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// stepProduct is the product of a few rows by a block of columns of a kernel,
-// the recurrent one or the input's, or by its transpose, which a scan needs at
-// each step. The
-// kernel is packed once, into the shared memory: as panels of columns that
-// micro-kernels read, or, where there are none, as a matrix of T.
+// stepProduct multiplies a few rows by a block of columns of a kernel, the recurrent
+// one or the input's, or by its transpose, at each step. The kernel is packed once,
+// into the shared memory: as panels of columns for micro-kernels, else as a matrix of
+// T.
 //
-// A tile is split over the inner dimension by its length alone, and each row
-// depends on no other: the bits of a row are the same in every block of rows.
+// The split over the inner dimension depends on its length alone, and rows are
+// independent: a row has the same bits in every block of rows.
 type stepProduct[T lanes.Real] struct {
-	src    int // position of the recurrent kernel
+	src    int // position of the kernel in Run.Values
 	dtype  dtype.DType
-	stride int // its columns
+	stride int // columns of the kernel
 	col    int // first column of the block
 	trans  bool
 	k, n   int // inner dimension, columns of the result
@@ -31,29 +30,29 @@ type stepProduct[T lanes.Real] struct {
 	tiles   *gemm.Tiles
 	element gemm.Element
 	cells   int // of 4 bytes along the inner dimension
-	at      int // where the packed kernel begins in the shared memory
-	cached  int // index of its copy in Run.Packed, or -1
-	keptAt  int // where it begins there
+	at      int // offset of the packed kernel in the shared memory
+	cached  int // index of the cached copy in Run.Packed, or -1
+	keptAt  int // offset in the cached copy
 	chunks  int // of packing
-	ld      int // bytes from a row of a copied operand to the next
+	ld      int // leading dimension of a copied operand in bytes
 
-	// Float16 on tile registers, or nil, and the same product in float32, for
-	// what has elements that are not finite.
+	// For float16 on tile registers, else nil; wide is the same product in float32, for
+	// non-finite elements.
 	panels *gemm.Panels
 	wide   *stepProduct[T]
 }
 
-// stepOperand is the rows that a stepProduct multiplies: the first, the bytes
-// from one to the next and, of float16 in two parts, from those to the others.
+// stepOperand is the rows that a stepProduct multiplies: the first row, the bytes from
+// one row to the next and, for split float16, those from the high to the low parts.
 type stepOperand struct {
 	p       unsafe.Pointer
 	ld, low int
 }
 
-// newStepProduct makes the product by columns col to col+cols-1 of the
-// recurrent kernel of units rows and stride columns, transposed or not, of
-// blocks of rows. It packs to *shared, which it moves. With split float16 is
-// multiplied on tile registers.
+// newStepProduct returns the product of rows by columns col to col+cols-1 of the
+// kernel, transposed or not, of units rows and stride columns. The packed kernel lies
+// at *shared, which newStepProduct advances. If split, float16 is multiplied on tile
+// registers.
 func newStepProduct[T lanes.Real](src int, d dtype.DType, units, stride, col, cols int, trans bool, rows int, split bool, shared *int) stepProduct[T] {
 	p := stepProduct[T]{src: src, dtype: d, stride: stride, col: col, trans: trans, k: units, n: cols, at: *shared, cached: -1}
 	if trans {
@@ -85,7 +84,7 @@ func newStepProduct[T lanes.Real](src int, d dtype.DType, units, stride, col, co
 	return p
 }
 
-// bytes is the size of the packed kernel.
+// bytes returns the size of the packed kernel.
 func (p *stepProduct[T]) bytes() int {
 	if p.panels != nil {
 		return p.panelBytes() + p.wide.bytes()
@@ -96,8 +95,8 @@ func (p *stepProduct[T]) bytes() int {
 	return 4 * p.chunks * p.tiles.NR * p.cells
 }
 
-// packed is the memory of the packed kernel: the one in Run.Packed, if the copy
-// there is of the kernel as it is now.
+// packed returns the packed kernel: the copy in Run.Packed if it is of the current
+// version, else the one in the shared memory.
 func (p *stepProduct[T]) packed(r *exec.Run) []byte {
 	if p.cached >= 0 {
 		if k := &r.Packed[p.cached]; k.Data != nil && k.Version == r.Version[p.src] {
@@ -107,7 +106,7 @@ func (p *stepProduct[T]) packed(r *exec.Run) []byte {
 	return r.Shared[p.at:]
 }
 
-// unit is what a number of rows is rounded up to in operand and result.
+// unit returns the multiple that rows of operand and result are padded to.
 func (p *stepProduct[T]) unit() int {
 	switch {
 	case p.set == nil:
@@ -118,7 +117,7 @@ func (p *stepProduct[T]) unit() int {
 	return p.tiles.Unit
 }
 
-// masks reports whether kernels leave columns beyond the last alone.
+// masks reports whether micro-kernels leave columns after the last unchanged.
 func (p *stepProduct[T]) masks() bool {
 	if p.panels != nil {
 		return p.n%panelUnit == 0
@@ -126,7 +125,7 @@ func (p *stepProduct[T]) masks() bool {
 	return p.set == nil || p.tiles.Masked || p.n%p.tiles.NR == 0
 }
 
-// inPlace reports whether a block of rows can be read where it lies.
+// inPlace reports whether a block of rows can be read without a copy.
 func (p *stepProduct[T]) inPlace(rows int) bool {
 	switch {
 	case p.set == nil:
@@ -137,7 +136,7 @@ func (p *stepProduct[T]) inPlace(rows int) bool {
 	return p.k == p.cells*p.tiles.Step && rows%p.tiles.Unit == 0
 }
 
-// pack packs part i of the recurrent kernel.
+// pack packs part i of the kernel.
 func (p *stepProduct[T]) pack(r *exec.Run, w *exec.Worker, i int) {
 	if p.panels != nil {
 		p.packPanel(r, w, i)
@@ -166,7 +165,7 @@ func (p *stepProduct[T]) pack(r *exec.Run, w *exec.Worker, i int) {
 	clear(unsafe.Slice((*uint32)(unsafe.Add(dst, 4*nr*used)), nr*(p.cells-used)))
 }
 
-// packRows copies 16 rows of the recurrent kernel as T.
+// packRows copies 16 rows of the kernel as T.
 func (p *stepProduct[T]) packRows(dst []T, data []byte, i int, scratch []byte) {
 	size, units := p.dtype.Size(), p.k
 	cols := p.n
@@ -187,8 +186,8 @@ func (p *stepProduct[T]) packRows(dst []T, data []byte, i int, scratch []byte) {
 	}
 }
 
-// operand converts rows of k elements, ld bytes apart in data, into the form
-// that mul reads: where they lie, or copied to scratch.
+// operand returns rows of k elements, ld bytes apart in data, as mul reads them: in
+// place, or copied to scratch.
 func (p *stepProduct[T]) operand(r *exec.Run, data []byte, ld, rows int, scratch []byte) stepOperand {
 	if p.panels != nil {
 		if a, finite := p.split(r, data, ld, rows, scratch); finite {
@@ -216,9 +215,9 @@ func (p *stepProduct[T]) operand(r *exec.Run, data []byte, ld, rows int, scratch
 	return stepOperand{p: unsafe.Pointer(unsafe.SliceData(scratch)), ld: p.ld}
 }
 
-// mul computes d = s + a·u for rows, s nil standing for zeros. Rows of a come
-// from operand; those of d and s are ldd and lds bytes apart. Rows up to the
-// next unit, and columns up to the next panel unless masks, are written, too.
+// mul computes d = s + a·u for rows from operand; s may be nil for zeros. Rows of d and
+// s are ldd and lds bytes apart. It also writes rows up to the next multiple of unit
+// and, unless masks, columns up to the next panel.
 func (p *stepProduct[T]) mul(r *exec.Run, rows int, a stepOperand, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
 	if p.set == nil {
 		p.loop(r, rows, a, s, lds, d, ldd)
@@ -227,8 +226,8 @@ func (p *stepProduct[T]) mul(r *exec.Run, rows int, a stepOperand, s unsafe.Poin
 	p.columns(r, 0, p.n, rows, a, s, lds, d, ldd)
 }
 
-// columns computes columns from to end-1 of mul, whole panels but for the last,
-// with vector instructions; s and d begin at the first of them.
+// columns computes columns from to end-1 of mul with vector instructions. They must be
+// whole panels, but for the last; s and d begin at the first of them.
 func (p *stepProduct[T]) columns(r *exec.Run, from, end, rows int, a stepOperand, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
 	switch {
 	case a.low > 0:
@@ -242,7 +241,7 @@ func (p *stepProduct[T]) columns(r *exec.Run, from, end, rows int, a stepOperand
 	heights := tiling.CeilDiv(units*t.Unit, t.MR)
 	depth := p.cells
 	switch {
-	case t.Deep > 1 && depth > product.DeepDepth: // as in product
+	case t.Deep > 1 && depth > product.DeepDepth: // as in package product
 		depth = tiling.Even(depth, product.DeepDepth, 16)
 	case depth > product.MostDepth:
 		depth = tiling.Even(depth, product.MostDepth, 16)
@@ -297,19 +296,19 @@ func (p *stepProduct[T]) loop(r *exec.Run, rows int, a stepOperand, s unsafe.Poi
 	}
 }
 
-// Products of a scan in float16 are done on tile registers, which know bfloat16
-// only, as panelProduct does them: kernels are packed as two parts of each
-// number, and rows are split at each step. A flag before the packed kernels, and
-// one before the rows, say whether there is an element that is not finite: what
-// depends on those is computed in float32, of which there is a packed copy, too.
+// A float16 product runs on tile registers, which multiply bfloat16, as in package
+// product: each element is split into a high and a low bfloat16. Kernels are split when
+// packed, rows at each step. A flag before the packed kernels and one before the rows
+// say whether an element is not finite; if so, the product is computed in float32, from
+// a second packed copy.
 
-// panelUnit is the rows, and columns, of a tile register.
+// panelUnit is the rows, and the columns, of a tile register.
 const panelUnit = gemm.PanelRows / 2
 
-// flagOf is the flag before packed operands.
+// flagOf returns the flag before packed operands.
 func flagOf(data []byte) *uint32 { return &lanes.ViewOf[uint32](data, 1)[0] }
 
-// usePanels has p, a product of float16 in float32, done on tile registers.
+// usePanels makes p, a product of float16 in float32, run on tile registers.
 func (p *stepProduct[T]) usePanels() {
 	wide := *p
 	p.wide, p.panels = &wide, p.set.Panels
@@ -318,8 +317,8 @@ func (p *stepProduct[T]) usePanels() {
 	p.ld = max(wide.ld, 2*p.ldSplit())
 }
 
-// panelSize is the bytes of a packed panel, panelBytes those of all, and ldSplit
-// those of a row of a part of an operand.
+// panelSize returns the bytes of a packed panel, panelBytes those of all panels,
+// ldSplit those of a row of one part of a split operand.
 func (p *stepProduct[T]) panelSize() int {
 	return 2 * gemm.PanelStep * tiling.CeilDiv(p.k, gemm.PanelDepth)
 }
@@ -330,7 +329,7 @@ func (p *stepProduct[T]) ldSplit() int {
 	return 2*tiling.RoundUp(p.k, gemm.PanelDepth) + product.RowPad
 }
 
-// packPanel packs part i of the kernel: a panel, or one of float32.
+// packPanel packs chunk i of the kernel: a split panel, or a part of the float32 copy.
 func (p *stepProduct[T]) packPanel(r *exec.Run, w *exec.Worker, i int) {
 	panels := tiling.CeilDiv(p.n, gemm.PanelCols)
 	if i >= panels {
@@ -348,8 +347,8 @@ func (p *stepProduct[T]) packPanel(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// split is operand of float16 in two parts; it reports whether all elements of
-// it and of the kernels are finite.
+// split is operand for split float16. It reports whether all elements of the rows and
+// of the kernels are finite.
 func (p *stepProduct[T]) split(r *exec.Run, data []byte, ld, rows int, scratch []byte) (stepOperand, bool) {
 	found, part := flagOf(scratch), p.ldSplit()
 	a := stepOperand{p: unsafe.Pointer(&scratch[product.FlagBytes]), ld: 2 * part, low: part}
@@ -360,9 +359,9 @@ func (p *stepProduct[T]) split(r *exec.Run, data []byte, ld, rows int, scratch [
 	return a, *found == 0
 }
 
-// splitColumns is columns of an operand in two parts.
+// splitColumns is columns for a split operand.
 func (p *stepProduct[T]) splitColumns(r *exec.Run, from, end, rows int, a stepOperand, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
-	if s != nil && lds != ldd { // kernels know one distance for both
+	if s != nil && lds != ldd { // micro-kernels take one leading dimension for both
 		for i := range rows {
 			copy(unsafe.Slice((*float32)(unsafe.Add(d, i*ldd)), end-from), unsafe.Slice((*float32)(unsafe.Add(s, i*lds)), end-from))
 		}

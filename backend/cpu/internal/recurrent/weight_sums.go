@@ -12,65 +12,63 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// Gradients by the weights of a scan are sums over all steps and rows: what a
-// weight was multiplied by, transposed, times the gradients by the sums of the
-// gates. Those never reach memory: the rows of some steps, a window, are kept
-// in scratch memory and multiplied while they lie in L2, and what
-// they add up to stays there, too.
+// The gradients of a scan's weights are sums over all steps and rows: the weights'
+// inputs, transposed, times the gradients of the pre-activations. The latter never
+// reach memory: the rows of some steps, a window, stay in scratch memory and are
+// multiplied while they are in L2.
 //
-// A part of the blocks of rows has sums of its own, in the shared memory, and
-// in the end these are added up. Parts are those of the shape.
+// The blocks of rows are divided into parts by the shape alone. Each part has its own
+// sums in the shared memory, and Run adds the parts up.
 
 const (
-	windowRows   = 128 // of float32: enough that reading the sums takes a small part of the time
+	windowRows   = 128 // of float32: reading the sums takes little of the time then
 	windowPanels = 256 // for tile registers, which multiply faster
-	checkRows    = 64  // of a window with elements that are not finite that are multiplied at a time
-	sumsChunk    = 16  // rows of sums that are added up at a time
+	checkRows    = 64  // rows multiplied at a time in a window with non-finite elements
+	sumsChunk    = 16  // rows of sums per chunk
 )
 
-// weightSums is the sums of a scan's gradient. Rows of its left matrix A have x,
-// a one, h, and of GRUBeforeCell q; those of B the gradients by the gates' sums,
-// of which GRUCell has four.
+// weightSums accumulates the weight gradients of a scan as Aᵀ·B. A row of A holds x, a
+// one, h and, for GRUBeforeCell, q. A row of B holds the gradients of the
+// pre-activations, four for GRUCell.
 type weightSums[T lanes.Real] struct {
 	*scanGrad[T]
-	features, wideA, wideB int // elements of a row
+	features, wideA, wideB int // elements per row
 	hasQ                   bool
-	rows                   int // of a window
+	rows                   int // per window
 	parts                  int
 	blocks                 []sumBlock
 	moves                  []sumMove
 
-	tiles   *gemm.Tiles  // of float32; nil: loops in Go
+	tiles   *gemm.Tiles  // nil: loops in Go
 	panels  *gemm.Panels // tile registers, or nil
-	pieces  int          // bfloat16 to a number in them
-	copies  bool         // a window has elements of T, and those stored are converted
-	ldA     int          // bytes from row to row
+	pieces  int          // bfloat16 per element in them
+	copies  bool         // windows have elements of T, and stored elements are converted
+	ldA     int          // leading dimension in bytes
 	ldB     int
-	packLD  int // of packed A, which is transposed
-	packLow int // from it to its second piece
+	packLD  int // leading dimension of packed A, which is transposed
+	packLow int // bytes from the high to the low part of packed A
 
 	at, partBytes                             int // in the shared memory
 	atA, atB                                  int // in scratch memory
 	atPackA, atPackB, atPairs, atFlag, atWide int
 }
 
-// sumBlock is rows of A transposed times columns of B, and where the result is
-// in a part's memory.
+// sumBlock is a product of some rows of Aᵀ and columns of B, and the place of its
+// result in a part's memory.
 type sumBlock struct {
 	row, rows, col, cols int
 	at, ld               int
-	panels               int // where its columns of packed B are, from the first one's on
+	panels               int // index of its first panel in packed B
 }
 
-// sumMove is rows of a block that are columns from col on of a section of the
-// result.
+// sumMove copies rows of a block to a section of the result, to columns from col on.
 type sumMove struct {
 	block, row, rows int
 	to               op.Section
 	col              int
 }
 
-// init settles the geometry of the sums of k.
+// init sets the sizes of the sums of k.
 func (s *weightSums[T]) init(b *exec.Builder, k *scanGrad[T], features int) {
 	s.scanGrad, s.features = k, features
 	u, width := k.units, k.gates*k.units
@@ -126,7 +124,7 @@ func (s *weightSums[T]) addMove(block, row, rows int, to op.Section, col int) {
 	s.moves = append(s.moves, sumMove{block, row, rows, to, col})
 }
 
-// choosePanels takes tile registers under the conditions of newPanelProduct.
+// choosePanels selects tile registers if the sums are long enough to pay for packing.
 func (s *weightSums[T]) choosePanels(set *gemm.Set) {
 	k := s.steps * s.batch
 	switch {
@@ -165,7 +163,7 @@ func (s *weightSums[T]) layout(b *exec.Builder) {
 	s.at = tiling.RoundUp(last.at+last.bytes(), 64)
 	b.ReserveShared(s.at + s.parts*s.partBytes)
 
-	// Rows are read in whole panels, and must not share cache lines.
+	// Rows are read in whole panels and must not share cache sets.
 	s.ldA = tiling.RoundUp(size*s.wideA, 64) + product.RowPad
 	s.ldB = tiling.RoundUp(size*(s.wideB+nr), 64)
 	if s.ldB%product.RowConflict == 0 {
@@ -178,7 +176,7 @@ func (s *weightSums[T]) layout(b *exec.Builder) {
 	}
 	depth := tiling.RoundUp(s.rows, gemm.PanelDepth)
 	s.packLD = 2*depth + product.RowPad
-	s.packLow = (s.wideA + gemm.PanelRows) * s.packLD // kernels take whole registers of rows
+	s.packLow = (s.wideA + gemm.PanelRows) * s.packLD // micro-kernels read whole tile registers of rows
 	s.atPackA = k.takeBytes(s.pieces * s.packLow)
 	s.atPackB = k.takeBytes(s.pieces * 2 * depth * gemm.PanelCols * panels)
 	s.atPairs = k.takeBytes(product.TransposeBytes)
@@ -188,11 +186,10 @@ func (s *weightSums[T]) layout(b *exec.Builder) {
 	}
 }
 
-// rowsOfB is where the gradients by the gates' sums go of rows of a window from
-// row on.
+// rowsOfB returns B's rows of a window from row on.
 func (s *weightSums[T]) rowsOfB(w *exec.Worker, row int) []byte { return w.Scratch[s.atB+row*s.ldB:] }
 
-// convert fills rows of B from those stored at data.
+// convert fills rows of B from gradients stored in data.
 func (s *weightSums[T]) convert(w *exec.Worker, row, rows int, data []byte, ld int) {
 	for i := range rows {
 		to := lanes.ViewOf[T](s.rowsOfB(w, row+i), s.wideB)
@@ -200,7 +197,7 @@ func (s *weightSums[T]) convert(w *exec.Worker, row, rows int, data []byte, ld i
 	}
 }
 
-// fill fills rows of A for step t of a block.
+// fill fills rows of A for step t of a block of the batch.
 func (s *weightSums[T]) fill(r *exec.Run, w *exec.Worker, row, t, before, first, rows int) {
 	k := s.scanGrad
 	x := k.bytesOf(r.Values[k.x], 0, t, first, rows, s.features)
@@ -221,7 +218,7 @@ func (s *weightSums[T]) fill(r *exec.Run, w *exec.Worker, row, t, before, first,
 	}
 }
 
-// put writes elements to a row of a window and returns what follows.
+// put writes elements to a row of a window and returns the rest of the row.
 func (s *weightSums[T]) put(to, x []byte) []byte {
 	if !s.copies {
 		return to[copy(to, x):]
@@ -245,8 +242,8 @@ func (s *weightSums[T]) one(to []byte) []byte {
 	return to[2:]
 }
 
-// flush multiplies the rows of a window and adds the result to the sums of a
-// part, which it overwrites if it is the first.
+// flush adds the product of a window's rows to the sums of a part, or, if first,
+// overwrites the sums.
 func (s *weightSums[T]) flush(r *exec.Run, w *exec.Worker, part, rows int, first bool) {
 	if rows == 0 {
 		return
@@ -281,7 +278,7 @@ func (s *weightSums[T]) loop(sums, a, b []byte, rows int, first bool) {
 	}
 }
 
-// tile is flush of float32 with vector instructions.
+// tile is flush for float32 with vector instructions.
 func (s *weightSums[T]) tile(sums, a []byte, ldA int, b []byte, ldB, rows int, first bool) {
 	t := s.tiles
 	for _, c := range s.blocks {
@@ -305,7 +302,7 @@ func (s *weightSums[T]) tile(sums, a []byte, ldA int, b []byte, ldB, rows int, f
 	}
 }
 
-// wide is flush of float16 with elements that are not finite: in float32.
+// wide is flush for float16 with non-finite elements, computed in float32.
 func (s *weightSums[T]) wide(w *exec.Worker, sums []byte, rows int, first bool) {
 	ldA, ldB := 4*s.wideA, 4*(s.wideB+s.tiles.NR)
 	a := w.Scratch[s.atWide:]
@@ -320,8 +317,8 @@ func (s *weightSums[T]) wide(w *exec.Worker, sums []byte, rows int, first bool) 
 	}
 }
 
-// panel is flush with tile registers. It reports whether it has done so: not if
-// elements of float16 are not finite.
+// panel is flush with tile registers. It returns false, with nothing done, if elements
+// of float16 are not finite.
 func (s *weightSums[T]) panel(w *exec.Worker, sums []byte, rows int, first bool) bool {
 	set := gemm.Current()
 	found := unsafe.Pointer(&w.Scratch[s.atFlag])
@@ -361,7 +358,7 @@ func (s *weightSums[T]) panel(w *exec.Worker, sums []byte, rows int, first bool)
 	return true
 }
 
-// Run adds up the sums of parts and stores them to the result.
+// Run adds up the sums of all parts and writes them to the result.
 func (s *weightSums[T]) Run(r *exec.Run) {
 	k := s.scanGrad
 	if k.steps*k.batch*k.units == 0 {
@@ -377,7 +374,7 @@ func (s *weightSums[T]) Run(r *exec.Run) {
 	r.Parallel(s, n, s.parts*s.partBytes/lanes.SizeOf[T]())
 }
 
-// Chunk does so for some rows of a move.
+// Chunk does this for sumsChunk rows of a move.
 func (s *weightSums[T]) Chunk(r *exec.Run, _ *exec.Worker, i int) {
 	k := s.scanGrad
 	m := 0

@@ -10,16 +10,16 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// arg is ArgMax and ArgMin: axes are outer, the one reduced, inner. It goes
-// through the reduced axis for a tile of inner positions at a time.
+// arg is the kernel of ArgMax and ArgMin over axes [outer, n, inner]. It scans the
+// reduced axis for a tile of inner positions at a time.
 type arg[T lanes.Number] struct {
 	src, out        int
 	dtype           dtype.DType
 	n, inner, tiles int
 	units, group    int
 	better          func(v, best T) bool
-	best            func(x []byte) int // of a row side by side, -1 if there is a NaN; where there is assembly
-	prefetch        bool               // large: rows are brought near first, at the rate that memory gives
+	best            func(x []byte) int // of a contiguous row, -1 if it has a NaN; nil without assembly
+	prefetch        bool               // operand is large: prefetch rows in long runs
 	short           func(index []int32, x []T)
 }
 
@@ -71,7 +71,7 @@ func (k *arg[T]) Run(r *exec.Run) {
 func (k *arg[T]) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	out := dtype.View[int32](r.Values[k.out])
 	if k.short != nil {
-		most := 2 * lanes.Block / k.n // rows that fit the scratch memory
+		most := 2 * lanes.Block / k.n // rows that fit in scratch memory
 		for lo, hi := c*k.group, min(k.units, (c+1)*k.group); lo < hi; lo += most {
 			rows := min(most, hi-lo)
 			k.short(out[lo:lo+rows], k.load(r, w, lo*k.n, rows*k.n, 1))
@@ -94,8 +94,7 @@ func (k *arg[T]) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	}
 }
 
-// load is elements at … at+n-1, in half number part of the scratch memory:
-// a copy in the first, what had to be converted in the second.
+// load returns elements at to at+n-1 as T, converted in block part of scratch memory.
 func (k *arg[T]) load(r *exec.Run, w *exec.Worker, at, n, part int) []T {
 	s := k.dtype.Size()
 	scratch := w.Scratch[part*8*lanes.Block:]
@@ -112,7 +111,8 @@ func (k *arg[T]) load(r *exec.Run, w *exec.Worker, at, n, part int) []T {
 	return x
 }
 
-// bestOf finds the first of the largest or smallest elements of a row.
+// bestOf returns the function that finds the first largest or smallest element of a
+// row.
 func bestOf(s *vec.Set, d dtype.DType, least bool) func(x []byte) int {
 	switch d {
 	case dtype.Float16:

@@ -9,37 +9,37 @@ import (
 )
 
 const (
-	columnRows    = 128     // that are added up in float32
-	columnBlock   = 1 << 15 // elements that are gone through again while L2 has them
-	columnPart    = 1 << 15 // elements of a segment, at least
+	columnRows    = 128     // rows summed in float32
+	columnBlock   = 1 << 15 // elements that are read again while they are in L2
+	columnPart    = 1 << 15 // fewest elements per segment
 	columnStreams = 512     // columns from which on rows are taken downRows at a time
 	narrowColumns = 64      // columns below which several rows are taken as one
-	columnLanes   = 16      // columns that assembly takes together
+	columnLanes   = 16      // columns per step of the assembly
 )
 
-// columnWalk is how kernels go down the columns of matrices [outer rows width].
-// Rows are cut into segments, by shape, whose results are joined in order; a
-// segment is cut into tiles of columns, and these are gone through in blocks
-// of rows, with sums in float32, which are joined in float64.
+// columnWalk is the traversal of the columns of matrices [outer rows width]. Rows are
+// cut into segments, by shape alone, whose results are joined in order. A segment is
+// cut into tiles of columns, and a tile is processed in blocks of rows, with sums in
+// float32 that are joined in float64.
 //
-// Assembly takes whole vectors. Where rows are short, several are taken as one
-// that consists of them, and what is left at the end of a segment is done in
-// Go. Else the last vector of a tile overlaps the one before it.
+// Assembly takes whole vectors. If rows are short, several consecutive rows are taken
+// as one unit, and rows left at the end of a segment are done in Go. Otherwise the last
+// vector of a tile overlaps the one before it.
 type columnWalk struct {
 	outer, rows, width int
 	loops              *columnLoops
-	in                 dtype.DType // of what they go through
-	converts           bool        // operands are brought into that type
-	unit               int         // rows that are taken as one
+	in                 dtype.DType // type of the elements that loops read
+	converts           bool        // operands are converted to that type
+	unit               int         // rows per unit
 	tile, tiles        int         // columns of a tile
-	places             int         // of a tile, at most
-	block              int         // of so many units
+	places             int         // most places of a tile
+	block              int         // units per block
 	segment, segments  int         // rows
-	group              int         // segments' tiles in a chunk
+	group              int         // tiles of segments per chunk
 }
 
-// newColumnWalk is for operands of the given types. They are converted to float32
-// unless there are loops for them.
+// newColumnWalk returns the traversal of operands of the given types. They are
+// converted to float32 unless there are loops for them.
 func newColumnWalk(outer, rows, width int, types ...dtype.DType) columnWalk {
 	k := columnWalk{outer: outer, rows: rows, width: width, unit: 1, tile: min(width, columnTile), in: types[0]}
 	for _, d := range types {
@@ -59,27 +59,27 @@ func newColumnWalk(outer, rows, width int, types ...dtype.DType) columnWalk {
 	}
 	k.tiles = tiling.CeilDiv(width, max(1, k.tile))
 	k.block = max(1, min(columnRows, columnBlock/max(1, k.places)))
-	// Few segments, as the results of each take memory.
+	// The results of each segment take memory, so there are few.
 	k.segment = tiling.RoundUp(max(columnRows, tiling.CeilDiv(rows, 64), columnPart/max(1, width)), k.unit)
 	k.segments = max(1, tiling.CeilDiv(rows, k.segment))
 	k.group = max(1, columnPart/max(1, min(k.segment, rows)*k.tile))
 	return k
 }
 
-// units is how many tiles of segments there are.
+// units returns the number of tiles of segments.
 func (k *columnWalk) units() int { return k.outer * k.segments * k.tiles }
 
-// parallel goes through them all; work is that of an element.
+// parallel runs t on all of them; work is per element.
 func (k *columnWalk) parallel(r *exec.Run, t exec.Task, work int) {
 	r.Parallel(t, tiling.CeilDiv(k.units(), k.group), work*k.outer*k.rows*k.width)
 }
 
-// columnsTile is a tile of a segment. It has a place for each column of a
-// unit, and then those of the overlapping vector, if there is one.
+// columnsTile is a tile of a segment. It has a place for each column of a unit,
+// followed by those of the overlapping vector, if there is one.
 type columnsTile struct {
 	outer, segment int
-	first          int // element of the matrices that it begins with
-	rows, whole    int // of it, and of whole units
+	first          int // its first element in the matrices
+	rows, whole    int // rows of the tile, and whole units
 	column, width  int
 	main, places   int
 }
@@ -99,12 +99,12 @@ func (k *columnWalk) tileOf(u int) columnsTile {
 	return t
 }
 
-// overlap is the first column of the overlapping vector. It is left of the
-// tile if that has less columns than a vector.
+// overlap returns the first column of the overlapping vector, relative to the tile. It
+// is negative if the tile has fewer columns than a vector.
 func (t *columnsTile) overlap() int { return t.width - columnLanes }
 
-// sameColumn calls f with the places of a column of the tile, one in each row
-// of a unit.
+// sameColumn calls f with the places of a column of the tile, one for each row of a
+// unit.
 func (t *columnsTile) sameColumn(column int, f func(place int)) {
 	switch {
 	case t.main == t.places:
@@ -118,14 +118,14 @@ func (t *columnsTile) sameColumn(column int, f func(place int)) {
 	}
 }
 
-// rowsOf are some rows of an operand as loops take them.
+// rowsOf is some rows of an operand.
 type rowsOf struct {
 	data   []byte
 	at     int // element of the first row and column
 	stride int // elements
 }
 
-// load returns rows of units from element first on, converted if they must be.
+// load returns rows units from element first on, converted if necessary.
 func (k *columnWalk) load(t *columnsTile, data []byte, d dtype.DType, first, rows int, conv []byte) rowsOf {
 	if !k.converts {
 		return rowsOf{data, first, k.unit * k.width}
@@ -143,8 +143,8 @@ func (k *columnWalk) load(t *columnsTile, data []byte, d dtype.DType, first, row
 	return rowsOf{conv, ld, n}
 }
 
-// leftRows are the rows of a segment that make no unit, in float32: they follow
-// each other, as units are of whole rows.
+// leftRows returns, in float32, the rows at the end of a segment that do not fill a
+// unit.
 func (k *columnWalk) leftRows(t *columnsTile, data []byte, d dtype.DType, conv []byte) []byte {
 	first, n, size := t.first+t.whole*k.width, (t.rows-t.whole)*k.width, d.Size()
 	data = data[first*size : (first+n)*size]
@@ -156,8 +156,8 @@ func (k *columnWalk) leftRows(t *columnsTile, data []byte, d dtype.DType, conv [
 	return conv
 }
 
-// strips calls f with the places of the tile, and the columns that these begin
-// with, for rows that are to be taken together.
+// strips calls f with places of the tile and their first columns, for rows that are
+// processed together.
 func (k *columnWalk) strips(t *columnsTile, rows int, f func(place, n, column, row, rows int)) {
 	step := rows
 	if t.places >= columnStreams {
@@ -173,32 +173,31 @@ func (k *columnWalk) strips(t *columnsTile, rows int, f func(place, n, column, r
 	}
 }
 
-// elements are those from a row and column on.
+// elements returns the elements from a row and column on.
 func (k *columnWalk) elements(x rowsOf, row, column int) []byte {
 	return x.data[(x.at+row*x.stride+column)*k.in.Size():]
 }
 
-// converted is the bytes of a block in float32.
+// converted returns the bytes of a block in float32.
 func (k *columnWalk) converted() int { return 4 * max(1, k.block) * (k.places + columnLanes) }
 
-// prefetch has a block read at the rate that memory gives.
+// prefetch prefetches a block in one long run.
 func (k *columnWalk) prefetch(t *columnsTile, data []byte, d dtype.DType, first, rows int) {
 	if v := vec.Current(); v != nil && k.tiles == 1 && len(data) >= lanes.NonTemporalBytes {
 		v.PrefetchLoad(data[first*d.Size() : (first+rows*k.unit*k.width)*d.Size()])
 	}
 }
 
-// columnLoops are sums down columns of elements as they lie in memory, of one
-// type. Rows are stride elements apart and have as many columns as sum; what
-// comes out is added.
+// columnLoops are sums down columns of elements of one type as they lie in memory. Rows
+// are stride elements apart and have len(sum) columns. Results are added to sum.
 type columnLoops struct {
 	sums       func(sum []float32, x []byte, rows, stride int)
 	deviations func(sum, squares, center []float32, x []byte, rows, stride int)
 	products   func(sum, products, center []float32, x, grad []byte, rows, stride int)
 }
 
-// columnLoopsOf are the loops for a type, or nil where its elements must be
-// converted to float32 first. Those in assembly take whole vectors.
+// columnLoopsOf returns the loops for a type, or nil if its elements must be converted
+// to float32 first. Assembly takes whole vectors.
 func columnLoopsOf(d dtype.DType) *columnLoops {
 	v := vec.Current()
 	switch {
@@ -226,7 +225,7 @@ func inBytes[T float32 | uint16](c vec.ColumnSums[T]) *columnLoops {
 	}
 }
 
-// plainColumns are the loops in Go, of float32 and any number of columns.
+// plainColumns are the loops in Go, for float32 and any number of columns.
 var plainColumns = columnLoops{
 	sums: func(sum []float32, x []byte, rows, stride int) {
 		v := dtype.View[float32](x)

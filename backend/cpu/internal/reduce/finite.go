@@ -10,15 +10,15 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// reusedSum is what a sum of squares says that a step before has formed and left in
-// run.sums: an AllFinite and a SumSquares of one value, as a step with a loss scale
-// asks for of each gradient, read it once.
+// reusedSum reads a sum of squares that an earlier step has left in Run.Sums. A
+// training step with a loss scale needs AllFinite and SumSquares of each gradient; with
+// it the gradient is read once.
 type reusedSum struct {
 	at, out int
 	to      dtype.DType
 }
 
-// newReusedSum makes the kernel of the second of such a pair, or returns nil.
+// newReusedSum returns the kernel of the second of such a pair, or nil.
 func newReusedSum(b *exec.Builder, v *ir.Value) exec.Kernel {
 	if at, ok := b.SquareSums[v.Args[0]]; ok && (v.Op == op.AllFinite || v.Op == op.SumSquares) {
 		return &reusedSum{at: at, out: b.At(v), to: v.Type.DType}
@@ -35,9 +35,8 @@ func (k *reusedSum) Run(r *exec.Run) {
 	dtype.FromF64(r.Values[k.out], sum, k.to)
 }
 
-// finiteSquares reports whether a sum of squares is one of finite numbers: squares
-// of floats of up to 32 bits add up to a finite float64 unless one of them is not
-// finite.
+// finiteSquares returns 1 if a sum of squares is one of finite numbers: squares of
+// floats of up to 32 bits add up to a finite float64 unless one of them is not finite.
 func finiteSquares(sum float64) byte { return lanes.Truth(sum-sum == 0) }
 
 // alsoRead reports whether v is the first of such a pair.
@@ -54,7 +53,7 @@ func alsoRead(b *exec.Builder, v *ir.Value) bool {
 	return false
 }
 
-// readBy reports whether c of what v reads comes after v.
+// readBy reports whether a later value computes c of v's operand.
 func readBy(b *exec.Builder, c op.Code, v *ir.Value) bool {
 	return slices.ContainsFunc(b.Graph.Values[b.At(v)+1:], func(u *ir.Value) bool { return u.Op == c && u.Args[0] == v.Args[0] })
 }

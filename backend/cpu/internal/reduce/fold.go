@@ -10,32 +10,31 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// accumulator is the type that reductions add up in: float64 for floats, so
-// that the one rounding that shows is that of the result, and int64 for the
-// rest.
+// accumulator is the type of sums: float64 for floats, so that the only visible
+// rounding is that of the result, and int64 for all others.
 type accumulator interface{ float64 | int64 }
 
-// folds is what a reduction does to elements of type T.
+// folds are the loops of a reduction of elements of type T.
 type folds[T lanes.Number, A accumulator] struct {
 	empty A
-	run   func(x []T) A        // of elements side by side
+	run   func(x []T) A        // of contiguous elements
 	each  func(acc []A, x []T) // acc[i] with x[i]
 	join  func(a, b A) A
-	joins func(acc, x []A) // join for each element; nil: one by one
+	joins func(acc, x []A) // join for each element; nil: use join
 
-	// Where there is assembly, down is each for several rows, stride apart, and
-	// run16 and down16 are run and down of 16-bit floats as they lie in memory.
+	// Assembly, or nil: down is each for several rows, stride apart; run16 and down16
+	// are run and down for 16-bit floats in memory.
 	down   func(acc []A, x []T, rows, stride int)
 	run16  func(x []uint16) A
 	down16 func(acc []A, x []uint16, rows, stride int)
-	// rows folds short rows of n elements each, a multiple of rowGroup of them,
-	// or reports that there is a NaN, and that they are to be folded one by one.
+	// rows folds short rows of n elements, a multiple of rowGroup rows. It returns
+	// false if there is a NaN; the rows must then be folded one by one.
 	rows func(dst []A, x []T, n int) bool
 }
 
 const rowGroup = 8
 
-// joinEach is acc[i] = join(acc[i], x[i]).
+// joinEach computes acc[i] = join(acc[i], x[i]).
 func (f *folds[T, A]) joinEach(acc, x []A) {
 	if f.joins != nil {
 		f.joins(acc, x)
@@ -46,8 +45,8 @@ func (f *folds[T, A]) joinEach(acc, x []A) {
 	}
 }
 
-// vectorFolds are those of float32, in assembly where there is some, for
-// elements of type d in memory.
+// vectorFolds returns the folds of float32 for elements of type d in memory, in
+// assembly if there is some.
 func vectorFolds(c op.Code, d dtype.DType) folds[float32, float64] {
 	f := floatFolds[float32](c)
 	v := vec.Current()
@@ -139,8 +138,8 @@ func sumFolds[T lanes.Number, A accumulator](c op.Code) folds[T, A] {
 	return folds[T, A]{run: SumRun[T, A], each: sumEach[T, A], join: plus, joins: sumEach[A, A]}
 }
 
-// foldBlock is how many elements are added up before the sum joins others:
-// rounding errors grow with the length of a chain.
+// foldBlock is the elements of a partial sum: rounding errors grow with the length of a
+// chain of additions.
 const foldBlock = 256
 
 func SumRun[T lanes.Number, A accumulator](x []T) A {
@@ -205,8 +204,8 @@ func minRun[T lanes.Real](x []T) float64 {
 	return float64(m)
 }
 
-// finiteRun is 1 if all elements are finite, else 0: x-x is NaN for the others
-// and a NaN stays in a sum.
+// finiteRun is 1 if all elements are finite, else 0: x-x is NaN for all others, and a
+// NaN stays in a sum.
 func finiteRun[T lanes.Real](x []T) float64 {
 	var a, b T
 	for ; len(x) >= 2; x = x[2:] {
@@ -224,7 +223,7 @@ func finiteRun[T lanes.Real](x []T) float64 {
 
 func sumEach[T lanes.Number, A accumulator](acc []A, x []T) {
 	x = x[:len(acc)]
-	for len(acc) >= 4 && len(x) >= 4 { // in one go: the loop costs as much as an addition
+	for len(acc) >= 4 && len(x) >= 4 { // unrolled: the loop costs as much as an addition
 		a, b := (*[4]A)(acc), (*[4]T)(x)
 		a[0] += A(b[0])
 		a[1] += A(b[1])

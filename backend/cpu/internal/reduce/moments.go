@@ -10,9 +10,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// moments is Moments. A block of rows is read from memory once: its means are
-// computed, and then the deviations from them, while it is in the cache. Blocks
-// are joined in float64, by what they deviate from the first one's means.
+// moments is the kernel of Moments. A block of rows is read from memory once: its means
+// and the deviations from them are computed while it is in the cache. Blocks are joined
+// in float64, by their deviations from the first one's means.
 type moments struct {
 	columnWalk
 	x, out           int
@@ -54,11 +54,10 @@ func (k *moments) Run(r *exec.Run) {
 	}
 }
 
-// shifted is n numbers by what they deviate from k: the sum and the sum of the
-// squares.
+// shifted is the sums of the deviations of n numbers from k, and of their squares.
 type shifted struct{ n, k, sum, squares float64 }
 
-// add adds b, of which there is at least one number.
+// add adds b, which must have at least one number.
 func (a shifted) add(b shifted) shifted {
 	if a.n == 0 {
 		return b
@@ -85,7 +84,7 @@ func (k *moments) tileMoments(r *exec.Run, w *exec.Worker, t *columnsTile) {
 	sum, squares, center := part(k.atSum), part(k.atSquares), part(k.atCenter)
 	from, a, b := wide(k.atK), wide(k.atA), wide(k.atB)
 	conv := w.Scratch[k.atConv:]
-	n := 0 // units so far
+	n := 0 // units done
 	for n < t.whole/k.unit {
 		rows := min(k.block, t.whole/k.unit-n)
 		first := t.first + n*k.unit*k.width
@@ -141,7 +140,7 @@ func (k *moments) tileMoments(r *exec.Run, w *exec.Worker, t *columnsTile) {
 	}
 }
 
-// store writes the moments of a column, or keeps what is to be joined.
+// store writes the moments of a column, or keeps them for joinMoments.
 func (k *moments) store(r *exec.Run, t *columnsTile, column int, all shifted) {
 	if k.segments == 1 {
 		k.result(r, t.outer*k.width+column, all)
@@ -173,7 +172,7 @@ func (k *joinMoments) Chunk(r *exec.Run, _ *exec.Worker, c int) {
 	}
 }
 
-// batchNormReduce is BatchNormReduce, in one pass over both operands.
+// batchNormReduce is the kernel of BatchNormReduce, one pass over both operands.
 type batchNormReduce struct {
 	columnWalk
 	x, center, grad, out int
@@ -229,7 +228,7 @@ func (k *batchNormReduce) tileSums(r *exec.Run, w *exec.Worker, t *columnsTile) 
 	for c := range t.width {
 		t.sameColumn(c, func(p int) { center[p] = centers[t.column+c] })
 	}
-	for p := t.main; p < t.places; p++ { // also what is only there to fill a vector
+	for p := t.main; p < t.places; p++ { // also those that only fill a vector
 		center[p] = centers[t.column+t.overlap()+p-t.main]
 	}
 	clear(a)

@@ -10,25 +10,25 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// normalize is LayerNorm. A row is read from memory once; its statistics and
-// the result are computed in L1.
+// normalize is the kernel of LayerNorm. A row is read from memory once; its statistics
+// and the result are computed in L1.
 type normalize struct {
 	lanes.Rows
 	x, gain, shift, out int
 	from                dtype.DType
 	rows, features      int
-	group               int // rows of a chunk
+	group               int // rows per chunk
 	epsilon             float64
 	uncentered          bool
-	batch               int // rows that are stored together
+	batch               int // rows stored together
 	atX, atOut, atRaw   int
-	atRows              [2]int // rows of 16 bits in float32
+	atRows              [2]int // 16-bit rows in float32
 	pipelined           bool   // see rowPipeline
 }
 
 const (
-	normalizeBlock = 1 << 15 // elements of a chunk
-	normalizeBatch = 1 << 11 // elements that are stored together
+	normalizeBlock = 1 << 15 // elements per chunk
+	normalizeBatch = 1 << 11 // elements stored together
 )
 
 func makeLayerNorm(b *exec.Builder, v *ir.Value) normalize {
@@ -61,18 +61,18 @@ func (k *normalize) Run(r *exec.Run) {
 	}
 }
 
-// statistics are the mean of a row and 1/√(variance+epsilon).
+// statistics returns the mean of a row and 1/√(variance+epsilon).
 func (k *normalize) statistics(wide []float32, x []byte, s []float32) (mean, scale float32) {
 	m, v := k.MomentsOf(wide, x, k.uncentered, s)
 	return float32(m), float32(1 / math.Sqrt(v+k.epsilon))
 }
 
-// rowPipeline has the state that the rows of a chunk pass on: while a row is
-// written, the next one is converted and summed up, so that the processor has
-// arithmetic to do while it waits for memory.
+// rowPipeline overlaps the rows of a chunk: while a row is written, the next one is
+// converted and summed, which gives the processor arithmetic to do during memory
+// accesses.
 type rowPipeline struct {
 	rows        [2][]float32 // of even rows and of odd ones
-	row         int          // whose statistics are known, or -1
+	row         int          // row with known statistics, or -1
 	mean, scale float32
 }
 
@@ -98,8 +98,8 @@ func (k *normalize) newPipeline(w *exec.Worker) rowPipeline {
 	return t
 }
 
-// settled computes the statistics of a row from the sums of its deviations from
-// a number.
+// settled computes the statistics of a row from the sums a and b of its deviations from
+// from and of their squares.
 func (k *normalize) settled(t *rowPipeline, row int, from, a, b float32, s []float32) {
 	m, v := k.Settle(t.rows[row%2], from, float64(a), float64(b), k.uncentered, s)
 	t.row, t.mean, t.scale = row, float32(m), float32(1/math.Sqrt(v+k.epsilon))
@@ -141,9 +141,9 @@ func (k *normalize) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	k.Fence()
 }
 
-// normalizeGrad is LayerNormGrad: rows as normalize, and sums over rows for
-// gains and shifts, of chunks in float64 (of blocks of rows in float32), which
-// are joined in the end.
+// normalizeGrad is the kernel of LayerNormGrad. Rows are processed as in normalize.
+// Gradients of gains and shifts are sums over rows, per chunk in float64 (in float32
+// for blocks of rows), which are joined at the end.
 type normalizeGrad struct {
 	normalize
 	grad                    int
@@ -155,7 +155,7 @@ type normalizeGrad struct {
 	join                    joinLayerNormGrad
 }
 
-const normalizeRows = 128 // that are added up in float32
+const normalizeRows = 128 // rows summed in float32
 
 func NewLayerNormGrad(b *exec.Builder, v *ir.Value) exec.Kernel {
 	k := &normalizeGrad{normalize: makeLayerNorm(b, v), grad: b.At(v.Args[2]), gradType: v.Args[2].Type.DType}
@@ -163,7 +163,7 @@ func NewLayerNormGrad(b *exec.Builder, v *ir.Value) exec.Kernel {
 	k.dx, k.dgain, k.dshift = parts[0], parts[1], parts[2]
 	k.Rows = lanes.NewRows(k.dx.Type, k.features, k.from, k.gradType)
 	k.join.normalizeGrad = k
-	// Each chunk has sums of its own: 64 at most, and as little as x takes.
+	// Each chunk has its own sums: at most 64 chunks, and sums no larger than x.
 	k.chunks = max(1, min(64, tiling.CeilDiv(k.rows, k.group), k.rows/8))
 	k.group = max(1, tiling.CeilDiv(k.rows, k.chunks))
 	k.chunks = max(1, tiling.CeilDiv(k.rows, k.group))
@@ -174,7 +174,7 @@ func NewLayerNormGrad(b *exec.Builder, v *ir.Value) exec.Kernel {
 	k.atGain, k.atShift, k.atGained = l.TakeApart(n), l.TakeApart(n), l.TakeApart(n)
 	k.atX, k.atQuiet, k.atGrad = l.TakeApart(n), l.TakeApart(n), l.Take(n)
 	k.atOut, k.atRaw = l.Take(k.batch*n), l.Take(k.batch*n/2)
-	b.ReserveScratch(max(int(l), 16*lanes.Block)) // also of the join
+	b.ReserveScratch(max(int(l), 16*lanes.Block)) // also for the join
 	return k
 }
 
@@ -187,7 +187,7 @@ func (k *normalizeGrad) Run(r *exec.Run) {
 	r.Parallel(&k.join, tiling.CeilDiv(k.features, lanes.Block), 2*k.chunks*k.features)
 }
 
-// sums are those of a chunk, for gains and for shifts.
+// sums returns a chunk's sums for gains and shifts.
 func (k *normalizeGrad) sums(r *exec.Run, c int) (gain, shift []float64) {
 	s := lanes.ViewOf[float64](r.Shared[16*c*k.features:], 2*k.features)
 	return s[:k.features], s[k.features:]
@@ -239,8 +239,8 @@ func (k *normalizeGrad) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	k.Fence()
 }
 
-// quiet is gains whose NaNs have no more bits than bfloat16: what is computed of
-// them is rounded without a look at NaNs.
+// quiet returns gain with NaNs that are representable in bfloat16, so that results are
+// rounded without a check for NaNs.
 func (k *normalizeGrad) quiet(gain, t []float32) []float32 {
 	if k.In != dtype.BFloat16 {
 		return gain

@@ -2,10 +2,10 @@
 // normalization and softmax.
 //
 // A reduction has a fixed tree: the result has the same bits for every number of
-// workers. Where to look: reduce.go is the general reduction on the folds of fold.go;
-// arg.go finds positions of extrema; moments.go has means and variances, whose columns
-// columns.go cuts; normalize.go and softmax.go process rows; finite.go reuses a sum of
-// squares for the check of finite numbers.
+// workers. Where to look: reduce.go is the general reduction with the folds of fold.go;
+// arg.go finds positions of extrema; moments.go has means and variances, by columns as
+// cut in columns.go; normalize.go and softmax.go process rows; finite.go reuses a sum
+// of squares for the check of finite numbers.
 package reduce
 
 import (
@@ -21,22 +21,22 @@ import (
 )
 
 const (
-	reduceScratch = downRows * columnTile * 4 // bytes: that many rows of float32
+	reduceScratch = downRows * columnTile * 4 // bytes: downRows rows of float32
 	segmentSize   = 1 << 13                   // elements of a segment, roughly
-	runSize       = 4 * segmentSize           // of a segment that assembly folds, in stretches of a page
-	multiRow      = 1024                      // elements of a row that is folded together with others, at most
-	columnTile    = lanes.Block               // columns that are reduced together
-	mostSegments  = 64                        // of rows, as the results of each take memory
-	downRows      = 8                         // rows that are: as many streams as the processor fetches ahead
+	runSize       = 4 * segmentSize           // of a segment that assembly folds, one page at a time
+	multiRow      = 1024                      // most elements of a row that is folded together with others
+	columnTile    = lanes.Block               // columns reduced together
+	mostSegments  = 64                        // most segments of rows, as the results of each take memory
+	downRows      = 8                         // rows reduced together: the streams that the hardware prefetcher follows
 )
 
-// reduce folds some of the axes. Collapsed, axes alternate between kept and
-// reduced; the last one decides how the elements are read: runs of a row are
-// folded to one number, or rows are folded into accumulators by column.
+// reduce folds some of the axes. After collapsing, kept and reduced axes alternate. The
+// last one decides how elements are read: runs of a row are folded to one number, or
+// rows are folded into accumulators by column.
 //
-// The elements that belong to one result are cut into segments of a length
-// that depends on the shape; segments are folded by any worker and joined in
-// order. That is the fixed tree.
+// The elements of one result are cut into segments whose length depends on the shape
+// alone. Any worker folds a segment; segments are joined in order. That is the fixed
+// tree.
 type reduce[T lanes.Number, A accumulator] struct {
 	folds    folds[T, A]
 	src, out int
@@ -44,20 +44,20 @@ type reduce[T lanes.Number, A accumulator] struct {
 	mean     bool
 	wraps    bool
 
-	keptDims, keptStrides []int // but the last axis if columns > 1
-	redDims, redStrides   []int // but the last axis if it is a run
+	keptDims, keptStrides []int // without the last axis if columns > 1
+	redDims, redStrides   []int // without the last axis if it is a run
 	outputs, count        int   // results; elements of each
 	length                int   // of a run; 1 when by columns
 	columns               int   // width of a row; 1 when by runs
 	byColumn              bool
-	segment, segments     int // length in elements of a run, or in rows; how many
-	images                int // that segments are cut between, or 0
-	base                  int // of what segments add up to, in the shared memory
+	segment, segments     int // elements of a run, or rows; number of segments
+	images                int // segments are cut between so many images, or 0
+	base                  int // offset of the segments' results in the shared memory
 	tiles, group, units   int
-	period                int  // rows that are folded as one wide row, or 0
-	short                 bool // rows are folded some at a time
-	near                  bool // large: brought near first, at the rate that memory gives
-	sum                   int  // where the result goes in run.sums, too, or -1
+	period                int  // rows folded as one wide row, or 0
+	short                 bool // several rows are folded at a time
+	near                  bool // operand is large: prefetch it in long runs
+	sum                   int  // index in Run.Sums that also gets the result, or -1
 	finish                finishReduce[T, A]
 }
 
@@ -70,7 +70,7 @@ func New(b *exec.Builder, v *ir.Value) exec.Kernel {
 	case lanes.F32:
 		c := v.Op
 		if alsoRead(b, v) {
-			c = op.SumSquares // which say whether all elements are finite
+			c = op.SumSquares // it also tells whether all elements are finite
 		}
 		return makeReduce(b, v, vectorFolds(c, d))
 	case lanes.F64:
@@ -109,7 +109,7 @@ func makeReduce[T lanes.Number, A accumulator](b *exec.Builder, v *ir.Value, f f
 	return k
 }
 
-// collapse settles the geometry.
+// collapse sets the sizes.
 func (k *reduce[T, A]) collapse(s op.Shape, axes []int, all bool) {
 	var dims []int
 	var reduced []bool
@@ -160,16 +160,15 @@ func (k *reduce[T, A]) collapse(s op.Shape, axes []int, all bool) {
 	}
 	k.segments = max(1, (k.count+k.segment-1)/k.segment)
 	if !k.byColumn && k.segments > 1 {
-		// An even number of equal ones: where a core has just written the first
-		// half, as of a gradient, it is the one that reads it.
+		// An even number of equal segments: if a core has just written the first half,
+		// as of a gradient, the same core reads it.
 		k.segment = tiling.RoundUp(tiling.CeilDiv(k.count, tiling.RoundUp(k.segments, 2)), vec.Line/4)
 		k.segments = tiling.CeilDiv(k.count, k.segment)
 	}
 }
 
-// cutImages cuts the sums of a bias's gradient between images, where that makes
-// segments of about the same length: their number is a power of two, as that of
-// all who go through images together (imagewise).
+// cutImages cuts the sums of a bias gradient between images if that gives segments of
+// about the same length. Their number is a power of two, as exec.BatchTiled requires.
 func (k *reduce[T, A]) cutImages(s op.Shape) {
 	if !k.byColumn || len(k.keptDims) > 0 || len(k.redDims) != 1 || len(s) < 3 || k.columns != s[len(s)-1] || s[0] < 2*tiling.MinChunks || k.count/s[0] > 2*k.segment {
 		return
@@ -179,7 +178,7 @@ func (k *reduce[T, A]) cutImages(s op.Shape) {
 	k.segment = tiling.CeilDiv(k.images, k.segments) * (k.count / k.images)
 }
 
-// bounds is the elements of a segment.
+// bounds returns the range of a segment.
 func (k *reduce[T, A]) bounds(segment int) (lo, hi int) {
 	if k.images > 0 {
 		lo, hi = tiling.Cut(segment, k.segments, k.images)
@@ -189,12 +188,12 @@ func (k *reduce[T, A]) bounds(segment int) (lo, hi int) {
 	return segment * k.segment, min(k.count, (segment+1)*k.segment)
 }
 
-// settle deals the segments out.
+// settle groups the segments into chunks.
 func (k *reduce[T, A]) settle() {
 	k.units = k.outputs / max(1, k.columns) * k.segments * k.tiles
 	k.group = max(1, 2*segmentSize/max(1, min(k.segment, k.count)*min(k.columns, columnTile)))
 	most := multiRow
-	if k.folds.run16 != nil { // longer ones are folded as they lie in memory
+	if k.folds.run16 != nil { // longer ones are folded in memory
 		most = multiRow / 8
 	}
 	if k.folds.rows != nil && k.sideBySide() && len(k.keptDims) == 1 && k.length <= most {
@@ -203,8 +202,8 @@ func (k *reduce[T, A]) settle() {
 	}
 }
 
-// setPeriod has rows that follow each other folded as one row of about
-// columnTile columns and whole vectors, whose parts are joined at the end.
+// setPeriod folds consecutive rows as one row of about columnTile columns and whole
+// vectors, whose parts are joined at the end.
 func (k *reduce[T, A]) setPeriod() {
 	if k.folds.down == nil || len(k.keptDims) > 0 || len(k.redDims) != 1 || k.columns == 0 || k.columns > columnTile/2 {
 		return
@@ -253,8 +252,8 @@ func (k *reduce[T, A]) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	}
 }
 
-// unit folds a segment, or a tile of its columns, which lies that many elements
-// earlier than it would.
+// unit folds a segment, or a tile of its columns, which lies earlier elements before
+// its usual place.
 func (k *reduce[T, A]) unit(r *exec.Run, w *exec.Worker, u, earlier int) {
 	acc := lanes.ViewOf[A](r.Shared[k.base:], k.outputs*k.segments)
 	tile := u % k.tiles
@@ -272,12 +271,12 @@ func (k *reduce[T, A]) unit(r *exec.Run, w *exec.Worker, u, earlier int) {
 	k.rows(r, w, acc[at:at+cols], start+col, lo, hi)
 }
 
-// sideBySide reports whether units are rows that follow each other.
+// sideBySide reports whether units are consecutive rows.
 func (k *reduce[T, A]) sideBySide() bool {
 	return !k.byColumn && len(k.redDims) == 0 && len(k.keptDims) <= 1 && k.segments == 1
 }
 
-// touch reads elements lo to hi-1 at the rate that memory gives.
+// touch prefetches elements lo to hi-1 in one long run.
 func (k *reduce[T, A]) touch(r *exec.Run, lo, hi int) {
 	s := k.from.Size()
 	vec.Current().PrefetchLoad(r.Values[k.src][lo*s : hi*s])
@@ -286,8 +285,7 @@ func (k *reduce[T, A]) touch(r *exec.Run, lo, hi int) {
 // direct reports whether elements in memory are of type T.
 func (k *reduce[T, A]) direct() bool { return k.from != dtype.Bool && lanes.Native(k.from) }
 
-// load returns n elements from element at on as T, converted in scratch memory
-// if they must be.
+// load returns n elements from element at on as T, converted in scratch if necessary.
 func (k *reduce[T, A]) load(r *exec.Run, scratch []byte, at, n int) []T {
 	s := k.from.Size()
 	data := r.Values[k.src][at*s : (at+n)*s]
@@ -303,12 +301,12 @@ func (k *reduce[T, A]) load(r *exec.Run, scratch []byte, at, n int) []T {
 	return x
 }
 
-// halves is n elements of a 16-bit type from element at on.
+// halves returns n elements of a 16-bit type from element at on.
 func (k *reduce[T, A]) halves(r *exec.Run, at, n int) []uint16 {
 	return dtype.View[uint16](r.Values[k.src][2*at : 2*(at+n)])
 }
 
-// runs folds elements lo to hi-1 of those that belong to a result.
+// runs folds elements lo to hi-1 of a result.
 func (k *reduce[T, A]) runs(r *exec.Run, w *exec.Worker, start, lo, hi int) A {
 	total := k.folds.empty
 	most := lanes.Block
@@ -332,7 +330,7 @@ func (k *reduce[T, A]) runs(r *exec.Run, w *exec.Worker, start, lo, hi int) A {
 	return total
 }
 
-// rows folds rows lo to hi-1 of those that belong to a result into acc.
+// rows folds rows lo to hi-1 of a result into acc.
 func (k *reduce[T, A]) rows(r *exec.Run, w *exec.Worker, acc []A, start, lo, hi int) {
 	for i := range acc {
 		acc[i] = k.folds.empty
@@ -346,7 +344,7 @@ func (k *reduce[T, A]) rows(r *exec.Run, w *exec.Worker, acc []A, start, lo, hi 
 		lo += k.wideRows(r, w, acc, start, lo, hi)
 	}
 	for lo < hi {
-		// Rows of the last reduced axis are a stride apart.
+		// Rows of the last reduced axis are stride apart.
 		at := start + tiling.OffsetAt(lo, k.redDims, k.redStrides)
 		n := min(hi-lo, last-lo%last)
 		switch {
@@ -356,7 +354,7 @@ func (k *reduce[T, A]) rows(r *exec.Run, w *exec.Worker, acc []A, start, lo, hi 
 		case k.direct():
 			n = min(n, max(downRows, lanes.Block/cols))
 			k.down(acc, k.load(r, nil, at, (n-1)*stride+cols), n, stride)
-		case cols == stride: // side by side
+		case cols == stride: // contiguous
 			n = min(n, max(1, reduceScratch/(cols*lanes.SizeOf[T]())))
 			k.down(acc, k.load(r, w.Scratch, at, n*cols), n, cols)
 		default:
@@ -370,8 +368,8 @@ func (k *reduce[T, A]) rows(r *exec.Run, w *exec.Worker, acc []A, start, lo, hi 
 	}
 }
 
-// wideRows folds as many rows from lo on as make up whole wide ones, and
-// returns how many.
+// wideRows folds as many rows from lo on as make up whole wide rows, and returns how
+// many.
 func (k *reduce[T, A]) wideRows(r *exec.Run, w *exec.Worker, acc []A, start, lo, hi int) int {
 	wide := lanes.ViewOf[A](w.Scratch, k.period*k.columns)
 	for i := range wide {
@@ -393,8 +391,7 @@ func (k *reduce[T, A]) wideRows(r *exec.Run, w *exec.Worker, acc []A, start, lo,
 	return n * k.period
 }
 
-// shortRows folds rows lo to hi-1, each of which is a result, rowGroup and
-// more at a time.
+// shortRows folds rows lo to hi-1, each to one result, rowGroup and more at a time.
 func (k *reduce[T, A]) shortRows(r *exec.Run, w *exec.Worker, acc []A, lo, hi int) {
 	most := reduceScratch / lanes.SizeOf[T]() / k.length / rowGroup * rowGroup
 	if k.near {
@@ -414,7 +411,7 @@ func (k *reduce[T, A]) shortRows(r *exec.Run, w *exec.Worker, acc []A, lo, hi in
 	}
 }
 
-// Cuts implements imagewise.
+// Cuts implements exec.BatchTiled.
 func (k *reduce[T, A]) Cuts() (images, pieces, chunks int) {
 	if k.images == 0 || k.count == 0 {
 		return 0, 0, 0
@@ -422,16 +419,16 @@ func (k *reduce[T, A]) Cuts() (images, pieces, chunks int) {
 	return k.images, k.segments, k.segments
 }
 
-// Share implements imagewise.
+// Share implements exec.BatchTiled.
 func (k *reduce[T, A]) Share(base int) int {
 	k.base = base
 	return base + tiling.RoundUp(8*k.outputs*k.segments, 64)
 }
 
-// Begin implements imagewise.
+// Begin implements exec.BatchTiled.
 func (k *reduce[T, A]) Begin(*exec.Run) {}
 
-// Piece implements imagewise.
+// Piece implements exec.BatchTiled.
 func (k *reduce[T, A]) Piece(r *exec.Run, w *exec.Worker, i, pieces, shift int) {
 	n := k.segments / pieces * k.tiles
 	for u := i * n; u < (i+1)*n; u++ {
@@ -461,7 +458,7 @@ func (f *finishReduce[T, A]) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	if k.segments == 1 {
 		copy(x, acc[lo:hi])
 	} else {
-		for i := 0; i < len(x); { // results of the same elements but for the column
+		for i := 0; i < len(x); { // results that differ only in the column
 			row, col := (lo+i)/k.columns, (lo+i)%k.columns
 			n := min(len(x)-i, k.columns-col)
 			at := row*k.segments*k.columns + col

@@ -13,9 +13,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// softmax is Softmax and LogSoftmax over one axis. A row is brought into
-// float32 (float64 for float64), side by side if it is not, and rounded once
-// when it is stored.
+// softmax is the kernel of Softmax and LogSoftmax over one axis. A row is converted to
+// float32 (float64 for float64), gathered if it is strided, and rounded once when it is
+// stored.
 type softmax[T lanes.Real] struct {
 	lanes.RowStore
 	src, out int
@@ -23,11 +23,10 @@ type softmax[T lanes.Real] struct {
 	n, inner int
 	rows     int
 	group    int
-	between  int // bytes of scratch memory for what comes between
-	// row is e from x, with t, of the length that rowScratch says, for what comes
-	// between.
+	between  int // offset of intermediates in scratch memory
+	// row computes e from x; t is scratch memory of rowScratch elements.
 	row   func(e, x, t []T)
-	short func(e, x []T, n int) // many short rows, where there is assembly
+	short func(e, x []T, n int) // many short rows in assembly, or nil
 }
 
 func NewSoftmax(b *exec.Builder, v *ir.Value) exec.Kernel {
@@ -95,7 +94,7 @@ func (k *softmax[T]) Chunk(r *exec.Run, w *exec.Worker, c int) {
 				k.row(e[i:i+n], x[i:i+n], between)
 			}
 		}
-		if !direct { // x was read
+		if !direct { // x has been read
 			k.Store(out, w.Scratch[atE:][:4*all], w.Scratch[k.between:])
 			k.Fence()
 		}
@@ -112,7 +111,7 @@ func (k *softmax[T]) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	}
 }
 
-// softRow is the softmax of a row or its logarithm.
+// softRow returns the function that computes a row's softmax, or its logarithm.
 func softRow[T lanes.Real](log bool) func(e, x, t []T) {
 	return func(e, x, t []T) {
 		t = t[:len(x)]
@@ -136,12 +135,12 @@ func softRow[T lanes.Real](log bool) func(e, x, t []T) {
 	}
 }
 
-// softmaxPasses are the softmax of a row or its logarithm in assembly: powers
-// of two, which a common factor of all takes to those of e.
+// softmaxPasses computes the softmax of a row or its logarithm in assembly. It uses
+// powers of two, scaled so that they are powers of e.
 type softmaxPasses struct {
 	lanes.Rows
 	log     bool
-	max     func(x []byte) float64 // NaN if there is one
+	max     func(x []byte) float64 // NaN if the row has one
 	extreme func(e, x, t []float32)
 }
 
@@ -151,7 +150,7 @@ func newSoftmaxPasses(result op.Type, width int, log bool, from dtype.DType) *so
 	return p
 }
 
-// maxOf is the largest element of a row, NaN if there is one, in assembly.
+// maxOf returns the assembly for the largest element of a row, NaN if there is one.
 func maxOf(d dtype.DType) func(x []byte) float64 {
 	v := vec.Current()
 	switch d {
@@ -163,11 +162,10 @@ func maxOf(d dtype.DType) func(x []byte) float64 {
 	return func(x []byte) float64 { return v.Max(dtype.View[float32](x)) }
 }
 
-// rowScratch is the elements that come between, for a row of n.
+// rowScratch returns the elements of scratch memory for a row of n.
 func rowScratch(n int) int { return lanes.PassNumbers + 3*n }
 
-// softmaxRow is dst from x, with t of rowScratch elements, and ahead, which is
-// read next.
+// softmaxRow computes dst from x, with t of rowScratch elements, and prefetches ahead.
 func (p *softmaxPasses) softmaxRow(dst, x []byte, t []float32, ahead []byte) {
 	n := p.Length(x)
 	s, e := t[:lanes.PassNumbers], t[lanes.PassNumbers:][:n]
@@ -188,8 +186,8 @@ func (p *softmaxPasses) softmaxRow(dst, x []byte, t []float32, ahead []byte) {
 	p.LessRow(dst, x, s)
 }
 
-// ordinary reports whether the errors of a row's numbers times log₂e are a small
-// factor of its exponentials, which divides out; no NaN is.
+// ordinary reports whether the rounding errors of a row's elements times log₂e are a
+// small common factor of its exponentials, which cancels. It is false for NaN.
 func ordinary(top float64) bool { return math.Abs(top) < 1<<24 }
 
 // far is softmaxRow for rows with elements of any size.
@@ -204,20 +202,20 @@ func (p *softmaxPasses) far(dst, x []byte, e, t []float32) {
 	lanes.FromF32(dst, e, p.In)
 }
 
-// strided is softmaxRow for a row that was brought together.
+// strided is softmaxRow for a gathered row.
 func (p *softmaxPasses) strided(e, x, t []float32) {
 	p.softmaxRow(lanes.BytesOf(e), lanes.BytesOf(x), t, nil)
 }
 
-// softmaxRows is Softmax and LogSoftmax of rows side by side, in assembly.
+// softmaxRows is the kernel of Softmax and LogSoftmax of contiguous rows, in assembly.
 type softmaxRows struct {
 	*softmaxPasses
 	src, out          int
 	from              dtype.DType
 	n, rows           int
-	group             int // rows of a chunk
+	group             int // rows per chunk
 	atX, atOut, atRaw int
-	atE               [2]int // of rows whose stores go along with the next row's powers
+	atE               [2]int // exponentials of rows that are stored while the next row's are computed
 }
 
 func newSoftmaxRows(b *exec.Builder, v *ir.Value) exec.Kernel {
@@ -266,13 +264,13 @@ func (k *softmaxRows) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	k.Fence()
 }
 
-// pipelined is softmaxRow for rows from first to end of 16 bits: the powers of a row
-// are computed while the row before, in the other of e, is stored, and the largest
-// of the next one is looked for. Where there is none before, the row itself is
-// stored, and then once more.
+// pipelined is softmaxRow for 16-bit rows from first to end. The exponentials of a row
+// are computed while the row before, in the other of e, is stored and the next one's
+// maximum is found. The first row is stored in place of a row before it, and then once
+// more.
 func (k *softmaxRows) pipelined(src, dst []byte, first, end int, t []float32, e [2][]float32) {
 	size, s := k.n*k.In.Size(), t[:lanes.PassNumbers]
-	open := -1 // the row whose powers are not yet stored
+	open := -1 // the row whose exponentials are not yet stored
 	finish := func() {
 		if open >= 0 {
 			k.ScaleRow(dst[open*size:(open+1)*size], e[open%2], 1/s[3], s)
@@ -301,15 +299,15 @@ func (k *softmaxRows) pipelined(src, dst []byte, first, end int, t []float32, e 
 	k.Fence()
 }
 
-// softmaxGrad is SoftmaxGrad over one axis: rows as those of softmax, gathered
-// in float32 where they do not lie side by side.
+// softmaxGrad is the kernel of SoftmaxGrad over one axis; strided rows are gathered in
+// float32.
 type softmaxGrad struct {
 	lanes.Rows
 	y, grad, out    int
 	from, gradType  dtype.DType
 	result          dtype.DType
 	n, inner, rows  int
-	group           int // rows of a chunk
+	group           int // rows per chunk
 	atY, atG, atOut int
 	atRaw           int
 }
@@ -357,7 +355,7 @@ func (k *softmaxGrad) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	}
 }
 
-// rowsOf is chunk for rows side by side.
+// rowsOf is Chunk for contiguous rows.
 func (k *softmaxGrad) rowsOf(r *exec.Run, w *exec.Worker, c int) {
 	s, size := lanes.ViewOf[float32](w.Scratch, lanes.PassNumbers), k.n*k.To.Size()
 	for i := c * k.group; i < min(k.rows, (c+1)*k.group); i++ {
@@ -377,7 +375,7 @@ func (k *softmaxGrad) rowsOf(r *exec.Run, w *exec.Worker, c int) {
 	k.Fence()
 }
 
-// first is where row i begins, whose elements are inner apart.
+// first returns the first element of row i, whose elements are inner apart.
 func (k *softmaxGrad) first(i int) int { return i/k.inner*k.n*k.inner + i%k.inner }
 
 // gather returns a row in float32.

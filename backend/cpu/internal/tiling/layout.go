@@ -1,9 +1,9 @@
 package tiling
 
-// Layout places buffers in scratch memory: it is the bytes taken so far.
+// Layout places buffers in scratch memory; its value is the bytes taken so far.
 type Layout int
 
-// Take returns the offset of a new buffer, which begins with a cache line.
+// Take returns the offset of a new buffer, aligned to a cache line.
 func (l *Layout) Take(bytes int) int {
 	at := int(*l)
 	*l += Layout(RoundUp(bytes, 64))

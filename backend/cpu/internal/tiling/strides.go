@@ -6,10 +6,10 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// Grain is how many elements a chunk has, roughly.
+// Grain is about the number of elements per chunk.
 const Grain = 1 << 14
 
-// RowMajor is the strides of a contiguous layout.
+// RowMajor returns the strides of a contiguous layout.
 func RowMajor(s op.Shape) []int {
 	strides := make([]int, len(s))
 	n := 1

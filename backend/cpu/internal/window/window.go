@@ -7,9 +7,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// Geometry is how windows slide over the three spatial axes of a tensor; axes
-// that are missing have one element. Position p of the input lies under
-// element k of window y where p = y·stride + k·dilation - low.
+// Geometry is how windows slide over the three spatial axes of a tensor; missing axes
+// have one element. Position p of the input lies under element k of window y if p =
+// y·stride + k·dilation - low.
 type Geometry struct {
 	Batch                       int
 	In, Size, Out               [3]int
@@ -17,7 +17,7 @@ type Geometry struct {
 	InSize, WindowSize, OutSize int // products
 }
 
-// New is the geometry of windows over x with a result of shape y.
+// New returns the geometry of windows over x with a result of shape y.
 func New(a *op.Attr, x, window, y op.Shape) Geometry {
 	s := Geometry{
 		Batch: x[0], In: [3]int{1, 1, 1}, Size: [3]int{1, 1, 1}, Out: [3]int{1, 1, 1},
@@ -34,23 +34,23 @@ func New(a *op.Attr, x, window, y op.Shape) Geometry {
 	return s
 }
 
-// At is the position along an axis under element k of window y, and whether
-// there is one.
+// At returns the position along an axis under element k of window y, and whether it
+// exists.
 func (s *Geometry) At(axis, y, k int) (int, bool) {
 	p := y*s.Stride[axis] + k*s.Dilation[axis] - s.Low[axis]
 	return p, p >= 0 && p < s.In[axis]
 }
 
-// Within is how many elements of window y along an axis lie on the source.
+// Within returns how many elements of window y along an axis lie on the input.
 func (s *Geometry) Within(axis, y int) int {
-	apart, first := s.Dilation[axis], s.Low[axis]-y*s.Stride[axis] // from the window's beginning to that of the source
+	apart, first := s.Dilation[axis], s.Low[axis]-y*s.Stride[axis] // first: from the window's beginning to the input's
 	lo := tiling.CeilDiv(max(0, first), apart)
 	hi := min(s.Size[axis], tiling.CeilDiv(max(0, first+s.In[axis]), apart))
 	return max(0, hi-lo)
 }
 
-// Window is the number of the window along an axis whose element k lies on
-// position p, and whether there is one.
+// Window returns the window along an axis whose element k lies on position p, and
+// whether it exists.
 func (s *Geometry) Window(axis, p, k int) (int, bool) {
 	y := p + s.Low[axis] - k*s.Dilation[axis]
 	if y < 0 || y%s.Stride[axis] != 0 {
@@ -60,8 +60,8 @@ func (s *Geometry) Window(axis, p, k int) (int, bool) {
 	return y, y < s.Out[axis]
 }
 
-// Under is the windows of a row, from the first to behind the last, whose
-// element kx lies on a pixel, and the pixel of the first.
+// Under returns the windows [lo, hi) of a row whose element kx lies on a pixel, and the
+// pixel of the first.
 func (s *Geometry) Under(kx int) (lo, hi, x int) {
 	d := s.Low[2] - kx*s.Dilation[2] // a pixel is y·stride - d
 	lo = tiling.CeilDiv(max(0, d), s.Stride[2])
@@ -69,12 +69,12 @@ func (s *Geometry) Under(kx int) (lo, hi, x int) {
 	return lo, max(lo, hi), lo*s.Stride[2] - d
 }
 
-// SplitRow takes a row apart: number row of n images with rows over two axes.
+// SplitRow splits the index of a row, of images with rows over two axes.
 func SplitRow(row int, dims [3]int) (image, z, y int) {
 	y = row % dims[1]
 	row /= dims[1]
 	return row / dims[0], row % dims[0], y
 }
 
-// VectorChannels is the channels that a vector loop over pixels goes through together.
+// VectorChannels is the channels per step of a vector loop over pixels.
 const VectorChannels = 32
