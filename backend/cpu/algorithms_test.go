@@ -24,12 +24,12 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// shapeClass is an operation on operands of which the algorithms differ.
+// shapeClass is an operation on shapes for which the choice of algorithm differs.
 type shapeClass struct {
 	code  op.Code
 	attr  op.Attr
 	types [2]op.Shape
-	terms int // of a sum
+	terms int // per sum
 }
 
 // matMulClasses are products of all kinds of shapes.
@@ -50,7 +50,7 @@ func matMulClasses() (all []shapeClass) {
 	return append(all, shapeClass{op.MatMul, op.Attr{}, [2]op.Shape{{3, 20, 30}, {3, 30, 40}}, 30})
 }
 
-// convClasses are convolutions, or gradients of some, of all kinds of windows.
+// convClasses are convolutions, or their gradients, with all kinds of windows.
 func convClasses(codes ...op.Code) (all []shapeClass) {
 	for _, s := range []struct{ batch, size, channels, window, outs, stride, dilation, pad, groups int }{
 		{2, 12, 16, 1, 32, 1, 1, 0, 1}, {3, 8, 5, 8, 12, 1, 1, 0, 1}, {2, 14, 16, 3, 64, 1, 1, 1, 1}, {2, 14, 64, 3, 32, 1, 1, 0, 1},
@@ -70,7 +70,7 @@ func convClasses(codes ...op.Code) (all []shapeClass) {
 	return all
 }
 
-// poolClasses are poolings whose windows meet, overlap, and reach over the border.
+// poolClasses are poolings whose windows touch, overlap, or extend past the border.
 func poolClasses() (all []shapeClass) {
 	for _, s := range [][4]int{{2, 2, 0, 32}, {3, 2, 1, 40}, {3, 1, 0, 7}} {
 		two := func(n int) []int { return []int{n, n} }
@@ -82,8 +82,8 @@ func poolClasses() (all []shapeClass) {
 	return all
 }
 
-// TestAlgorithms: every algorithm gives, on every class of shapes that it applies to,
-// what the last of its table gives in portable Go.
+// TestAlgorithms: every algorithm, on every class of shapes that it applies to, agrees
+// with the last algorithm of its table in portable Go.
 func TestAlgorithms(t *testing.T) {
 	used := map[string]int{}
 	families := map[string]struct {
@@ -148,8 +148,8 @@ func TestAlgorithms(t *testing.T) {
 						}
 						used[family+":"+name]++
 						what := fmt.Sprintf("%s:%s of %v, %+v, %v", family, name, d, c.types, c.attr)
-						// Terms are up to 4, and sums of them grow as the square root of
-						// their number. Transforms lose two bits more.
+						// Terms are up to 4, and sums of them grow as the square root
+						// of their number. Winograd's transforms lose two more bits.
 						near(t, what, runProcs(t, p, args, 2), want, 16*math.Sqrt(float64(c.terms)))
 					}
 				}

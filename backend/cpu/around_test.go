@@ -16,13 +16,13 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/philox"
 )
 
-// TestAround: results that are written around the caches are those of small
-// tensors, the last elements included.
+// TestAround: results stored non-temporally equal those of small tensors, including the
+// last elements.
 func TestAround(t *testing.T) { forEachVectors(t, testAround) }
 
 func testAround(t *testing.T) {
 	for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
-		// A rounded sum, and one that is rounded before what stores it.
+		// A rounded sum, and a sum rounded before the operation that stores it.
 		for _, last := range []op.Code{op.Identity, op.Relu} {
 			t.Run(fmt.Sprint(d, last), func(t *testing.T) { testAroundOf(t, d, last) })
 		}
@@ -69,7 +69,7 @@ func testAroundOf(t *testing.T, d dtype.DType, last op.Code) {
 	got := compute(data)
 	for lo := 0; lo < n; lo += part {
 		hi := min(n, lo+part)
-		if hi < n && lo > 4*part && lo%(61*part) != 0 { // the whole takes long
+		if hi < n && lo > 4*part && lo%(61*part) != 0 { // comparing all would take too long
 			continue
 		}
 		if !bytes.Equal(got[size*lo:size*hi], compute(data[size*lo:size*hi])) {
@@ -78,9 +78,8 @@ func testAroundOf(t *testing.T, d dtype.DType, last op.Code) {
 	}
 }
 
-// TestRandomInRegisters: random numbers that one element-wise value reads are
-// made there, and are the same; a run that is watched sees them. Others are in
-// memory.
+// TestRandomInRegisters: random numbers with one element-wise consumer are fused into
+// it and have the same bits; a watched run sees them. All others are stored.
 func TestRandomInRegisters(t *testing.T) { forEachVectors(t, testRandomInRegisters) }
 
 func testRandomInRegisters(t *testing.T) {
@@ -98,7 +97,7 @@ func testRandomInRegisters(t *testing.T) {
 			"product": {func(g *ir.Graph, u *ir.Value) {
 				g.Output(record(t, g, op.Cast, op.Attr{DType: d}, record(t, g, op.Mul, op.Attr{}, u, u)), -1)
 			}, true},
-			"short rows": {func(g *ir.Graph, u *ir.Value) { // which end at odd places
+			"short rows": {func(g *ir.Graph, u *ir.Value) { // ends at odd offsets
 				row := record(t, g, op.Const, op.Attr{DType: dtype.Float32, Dims: op.Shape{3, 1, 43}, Value: 1})
 				g.Output(record(t, g, op.Cast, op.Attr{DType: d}, record(t, g, op.Mul, op.Attr{}, record(t, g, op.Mul, op.Attr{}, u, u), row)), -1)
 			}, true},
@@ -128,7 +127,7 @@ func testRandomInRegisters(t *testing.T) {
 					spared++
 				}
 			}
-			// In float32 the cast is none, and the numbers are the result.
+			// In float32 there is no cast, and the numbers are the result.
 			if want := c.want && !(name == "cast" && d == dtype.Float32); (spared == 1) != want {
 				t.Errorf("%v, %s: %d values are made by their readers", d, name, spared)
 			}

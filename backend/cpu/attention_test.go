@@ -21,8 +21,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// attentionShape is an attention of b·h heads of t queries with d features and
-// of s keys with values of e features, g heads of them.
+// attentionShape is an attention with batch b, h heads of t queries with d features,
+// and g heads of s keys with d features and values with e.
 type attentionShape struct {
 	name                string
 	b, t, s, h, g, d, e int
@@ -30,7 +30,7 @@ type attentionShape struct {
 	attr                op.Attr
 }
 
-// operands are those of AttentionForward, random.
+// operands returns random operands of AttentionForward.
 func (s attentionShape) operands(d dtype.DType) (a op.Attr, in []array) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	in = []array{randomArray(rng, d, s.b, s.t, s.h, s.d), randomArray(rng, d, s.b, s.s, s.g, s.d), randomArray(rng, d, s.b, s.s, s.g, s.e)}
@@ -45,7 +45,7 @@ func (s attentionShape) operands(d dtype.DType) (a op.Attr, in []array) {
 	return a, in
 }
 
-// converted is x in another float type; others stay.
+// converted returns x in another float type; integers and bools are unchanged.
 func (a array) converted(d dtype.DType) array {
 	if !a.DType.IsFloat() {
 		return a
@@ -53,7 +53,7 @@ func (a array) converted(d dtype.DType) array {
 	return arrayFrom(d, a.Shape, a.values())
 }
 
-// evalExpanded is eval of what an operation expands to.
+// evalExpanded is eval for the expansion of an operation.
 func evalExpanded(t *testing.T, c op.Code, a op.Attr, args ...array) array {
 	t.Helper()
 	return reference("expanded", c, a, args, func() array { return computeExpanded(t, c, a, args) })
@@ -77,9 +77,9 @@ func computeExpanded(t *testing.T, c op.Code, a op.Attr, args []array) array {
 	return array{v.Type, out[0].(*Buffer).storage}
 }
 
-// TestAttentionBlocks runs attentions of several blocks on every instruction
-// set: against the expansion in float64, with the same bits for any number of
-// workers, and without writing beside the result.
+// TestAttentionBlocks runs attentions of several blocks at every level: results agree
+// with the expansion in float64, have the same bits for any number of workers, and stay
+// within their memory.
 func TestAttentionBlocks(t *testing.T) {
 	isatest.SkipEmulated(t, "TestAttentionFar compares the same kernels")
 	isatest.SkipRace(t)
@@ -117,8 +117,8 @@ func TestAttentionBlocks(t *testing.T) {
 					w.grad = evalExpanded(t, op.AttentionGrad, a, wide...)
 					wants[what] = w
 				}
-				// Each weight may be rounded to the operands' type; results are
-				// sums of products with them. Four times, as terms may cancel.
+				// Each weight may be rounded to the operands' type, and results are
+				// sums of products with weights. Four times that, as terms may cancel.
 				rel, _ := d.Tolerance()
 				grad := gradOperands(s, d, in, w.forward)
 				algorithms := []string{"float32"}
@@ -136,14 +136,14 @@ func TestAttentionBlocks(t *testing.T) {
 	})
 }
 
-// gradOperands are those of AttentionGrad, given what the forward pass found.
+// gradOperands returns the operands of AttentionGrad for a result of the forward pass.
 func gradOperands(s attentionShape, d dtype.DType, in []array, forward array) []array {
 	y, statistics := s.forwardParts(d, in, forward)
 	g := randomArray(rand.New(rand.NewPCG(7, 8)), d, s.b, s.t, s.h, s.e)
 	return slices.Concat(in[:3], []array{y, statistics, g}, in[3:])
 }
 
-// forwardParts are those of the result of AttentionForward, the first in type d.
+// forwardParts splits the result of AttentionForward; y is converted to type d.
 func (s attentionShape) forwardParts(d dtype.DType, in []array, forward array) (y, statistics array) {
 	p := op.AttentionForward.Info().Results(s.attr, typesOf(in))
 	all := forward.values()
@@ -158,8 +158,9 @@ func typesOf(in []array) []op.Type {
 	return types
 }
 
-// checkExpanded runs an operation. The first n elements may be missed by tol
-// times the largest of them, the others by 1e-4, and by a part of them as small.
+// checkExpanded runs an operation and compares it with want. The tolerance is tol times
+// the largest for the first n elements, and 1e-4, absolute and relative, for the
+// others.
 func checkExpanded(t *testing.T, what string, c op.Code, a op.Attr, in []array, want array, n int, tol float64) {
 	t.Helper()
 	g := ir.New(len(in))
@@ -196,10 +197,9 @@ func checkExpanded(t *testing.T, what string, c op.Code, a op.Attr, in []array, 
 	}
 }
 
-// TestAttentionFar: results and gradients of scores of all sizes are as near to
-// those in float64 as rounded products of queries and keys permit. Queries all of
-// whose weight is on one key have no gradient, not even a rounding error times keys
-// as large as those are.
+// TestAttentionFar: results and gradients for scores of all sizes are as close to
+// float64 as rounded products of queries and keys permit. A query with all its weight
+// on one key has gradient 0, without rounding errors times large keys.
 func TestAttentionFar(t *testing.T) {
 	isatest.SkipRace(t)
 	shapes := []attentionShape{
@@ -219,7 +219,7 @@ func TestAttentionFar(t *testing.T) {
 						continue // the products of its numbers are smaller
 					}
 					if (testing.Short() || d.Is16()) && size != 4e2 && size != 5e8 {
-						continue // scores are float32 numbers under every type
+						continue // scores are float32 for every type
 					}
 					what := fmt.Sprintf("%v, %s, %.0e: ", d, s.name, size)
 					want := wants[what]
@@ -234,8 +234,8 @@ func TestAttentionFar(t *testing.T) {
 	})
 }
 
-// farAttention is an attention and what it and its gradients are: result, dq, dk and
-// dv, with what each may be missed by.
+// farAttention is an attention with its result and gradients (dq, dk, dv) in float64
+// and their tolerances.
 type farAttention struct {
 	attr      op.Attr
 	in        []array // and the gradient of the result
@@ -246,7 +246,7 @@ type farAttention struct {
 func newFarAttention(t *testing.T, s attentionShape, d dtype.DType, size float64) *farAttention {
 	a, in := s.operands(d)
 	f := &farAttention{attr: a, n: len(in)}
-	// Queries and keys are made such that the largest score is about of that size.
+	// Scale queries and keys so that the largest score is about size.
 	largest := 0.
 	q, k := in[0].values(), in[1].values()
 	each := func(f func(row, t, at, kept int)) {
@@ -288,7 +288,7 @@ func newFarAttention(t *testing.T, s attentionShape, d dtype.DType, size float64
 	}
 	f.want[0] = y.values()
 
-	// Sums, and what is added up, may be missed by rel, and operands in 16 bits.
+	// Tolerance rel for sums and their terms, plus the rounding of 16-bit operands.
 	q, k = in[0].values(), in[1].values()
 	v, g := in[2].values(), f.in[f.n].values()
 	unit := dtype.Float32.Epsilon() / 2
@@ -337,8 +337,8 @@ func newFarAttention(t *testing.T, s attentionShape, d dtype.DType, size float64
 		if sum == 0 {
 			return
 		}
-		// A score that is missed moves weight between the keys: none where one has
-		// all of it.
+		// An error in a score moves weight between keys, but none if one key has all of
+		// it.
 		result := make([]float64, s.e)
 		for j := range s.s {
 			if weight[j] == 0 {
@@ -360,7 +360,7 @@ func newFarAttention(t *testing.T, s attentionShape, d dtype.DType, size float64
 				result[e] += keep * (off[j]*math.Abs(v[x+e]) + rel*weight[j]*math.Abs(v[x+e]))
 			}
 		}
-		mean := 0. // what it may be missed by
+		mean := 0. // tolerance of the mean
 		for e, x := range result {
 			f.off[0][at*s.e+e] = x
 			rounded := x + out*math.Abs(f.want[0][at*s.e+e])
@@ -373,11 +373,11 @@ func newFarAttention(t *testing.T, s attentionShape, d dtype.DType, size float64
 			}
 			x := first + j*s.g
 			slope, size := dot(g, v, at, x, s.e)
-			// Without knowing whether a weight is dropped, both are allowed for.
+			// Allow for both outcomes of dropout.
 			slopes := max(math.Abs(slope*keep-was), map[bool]float64{true: math.Abs(was)}[a.DropoutRate > 0])
 			ds := a.Scale * (off[j]*slopes + weight[j]*(mean+rel*size*keep+rel*slopes))
 			if a.DropoutRate == 0 && weight[j] == 1 && rest < dtype.Float32.SmallestNormal() {
-				ds = a.Scale * size * 0x1p-50 // 0 but for what float64 makes of it: the result is this key's value
+				ds = a.Scale * size * 0x1p-50 // 0 but for float64's rounding: the result is this key's value
 			}
 			for i := range s.d {
 				f.off[1][at*s.d+i] += ds * math.Abs(k[x*s.d+i])
@@ -439,8 +439,8 @@ func (f *farAttention) check(t *testing.T, what string) {
 	}
 }
 
-// TestAttentionMemory: memory of a plan with gradient grows with the length of
-// the sequence, not with its square.
+// TestAttentionMemory: the memory of a plan with gradient grows linearly with the
+// length of the sequence, not with its square.
 func TestAttentionMemory(t *testing.T) {
 	arena := func(steps int) int {
 		s := attentionShape{b: 1, t: steps, s: steps, h: 2, g: 2, d: 16, e: 16}
@@ -459,8 +459,8 @@ func TestAttentionMemory(t *testing.T) {
 	}
 }
 
-// BenchmarkAttention reports the rate of the forward pass and of the gradient,
-// counting 4 and 10 operations for each query, key and feature.
+// BenchmarkAttention reports the rate of the forward pass and of the gradient, at 4 and
+// 10 operations per query, key and feature.
 func BenchmarkAttention(b *testing.B) {
 	for _, causal := range []bool{false, true} {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {

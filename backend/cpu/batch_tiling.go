@@ -11,24 +11,24 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// batchTiled is the kernels of values that follow each other, done piece by piece
-// in the place of the first. The others only end in theirs. If nobody else reads
-// the first value, all pieces of a chunk lie in the place of its first one, which
-// stays in the cache.
+// batchTiled runs the kernels of consecutive values piece by piece, in the step of the
+// first; the steps of the others only call End. If nothing else reads the first value,
+// all pieces of a chunk share the memory of the chunk's first piece, which stays in the
+// cache.
 type batchTiled struct {
 	kernels                []exec.BatchTiled
 	images, pieces, chunks int
-	passing                bool // the first value
+	passing                bool // the first value's pieces share memory
 	work                   int
 }
 
-// batchTileEnd is what is left of a kernel of a together.
+// batchTileEnd is the remaining step of a kernel in a batchTiled.
 type batchTileEnd struct{ of exec.BatchTiled }
 
 func (k batchTileEnd) Run(r *exec.Run) { k.of.End(r) }
 
-// batchTileBytes is how large what others read must be for it to leave the caches
-// until they do.
+// batchTileBytes is the size of a value from which on it leaves the caches before its
+// reader runs.
 const batchTileBytes = 1 << 20
 
 func (k *batchTiled) Run(r *exec.Run) {
@@ -52,8 +52,8 @@ func (k *batchTiled) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// tileBatches has kernels of steps that follow each other go through images
-// together. Who watches values gets the kernels one by one.
+// tileBatches groups kernels of consecutive steps into batchTiled. Runs that are
+// watched use the kernels one by one.
 func (b *compiler) tileBatches(g *ir.Graph) {
 	steps := b.program.steps
 	for i := range steps {
@@ -100,12 +100,11 @@ func (b *compiler) tileBatches(g *ir.Graph) {
 	}
 }
 
-// companions is the values of a together.
+// companions is the values of a batchTiled.
 type companions struct{ values []*ir.Value }
 
-// takes reports whether u can be computed with the values: image by image it
-// reads one of them, all else that it reads was there before, and if it is
-// written early, nothing lies there.
+// takes reports whether u can join the values: it reads one of them image by image, all
+// its other operands exist before them, and if it is written early, its slot is free.
 func (c *companions) takes(b *exec.Builder, u *ir.Value) bool {
 	switch u.Op {
 	case op.MaxPool, op.AvgPool:
@@ -134,8 +133,8 @@ func (c *companions) takes(b *exec.Builder, u *ir.Value) bool {
 
 func (c *companions) has(v *ir.Value) bool { return slices.Contains(c.values, v) }
 
-// passes reports whether only the other values read the first one: a gradient of
-// pooling, of which nothing is left when they have.
+// passes reports whether only the other values read the first one, a pooling gradient.
+// It then needs no memory of its own.
 func (c *companions) passes(g *ir.Graph) bool {
 	v := c.values[0]
 	if v.Op != op.MaxPoolGrad && v.Op != op.AvgPoolGrad {
@@ -149,8 +148,8 @@ func (c *companions) passes(g *ir.Graph) bool {
 	return !slices.Contains(g.Outputs, v)
 }
 
-// free reports whether the slot of u is free while the values are computed: it
-// lies in none of them, and in nothing that they read.
+// free reports whether the slot of u overlaps none of the values and nothing that they
+// read.
 func (c *companions) free(u *ir.Value) bool {
 	if u.Slot.Place != ir.Arena {
 		return false

@@ -17,8 +17,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// firstLayer is a convolution of one channel with bias and relu, pooled, and its
-// gradients: of pooling, bias and kernels.
+// firstLayer is a convolution of one channel with bias and relu, pooled, and the
+// gradients of pooling, bias and kernel.
 func firstLayer(t *testing.T, d dtype.DType, batch, size, outs int) (*Program, []driver.Buffer) {
 	rng := rand.New(rand.NewPCG(51, uint64(batch)))
 	side := []int{1, 1}
@@ -53,8 +53,8 @@ func firstLayer(t *testing.T, d dtype.DType, batch, size, outs int) (*Program, [
 	return p.(*Program), in
 }
 
-// TestTogether: kernels that go through images together give the bits that they
-// give one by one, for any number of workers, and runs allocate nothing.
+// TestTogether: batch-tiled kernels give the same bits as one by one, for any number of
+// workers, and runs allocate nothing.
 func TestTogether(t *testing.T) {
 	isatest.SkipEmulated(t, "how kernels are joined does not depend on the processor")
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))

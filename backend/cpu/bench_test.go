@@ -11,8 +11,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// bench runs one operation and reports rates: of arithmetic when flops is not
-// 0, and of useful bytes, operands and result once each.
+// bench runs one operation and reports its rates: of arithmetic unless flops is 0, and
+// of useful bytes, each operand and result counted once.
 func bench(b *testing.B, name string, flops int, c op.Code, a op.Attr, types ...op.Type) {
 	b.Run(name, func(b *testing.B) {
 		rng := rand.New(rand.NewPCG(1, 1))

@@ -9,19 +9,19 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/driver"
 )
 
-// Buffer is memory of the device: a Go slice. Run works synchronously, so no
-// program is using a buffer once it has returned, and copies need not wait.
+// Buffer is memory of the device: a Go slice. Run is synchronous, so no program uses a
+// buffer after Run has returned, and copies need not wait.
 //
-// Its elements are written through the methods of this file alone, which change
-// the version (driver.Contents); TestBufferWrites holds that.
+// Elements must be written by the methods of this file only, which change the version
+// (driver.Contents); TestBufferWrites checks that.
 type Buffer struct {
 	driver.Contents
 	storage []byte
-	lease   *lease // nil: not the device's
+	lease   *lease // nil: not counted
 }
 
-// lease is memory that the device counts until its buffer is freed, or its program
-// trimmed, or nobody has it any more.
+// lease is memory that the device counts until the buffer is freed or collected, or the
+// program is trimmed.
 type lease struct {
 	device *Device
 	bytes  atomic.Int64
@@ -29,16 +29,16 @@ type lease struct {
 
 func (l *lease) end() { l.device.held.Add(-l.bytes.Swap(0)) }
 
-// Hold counts n bytes more, or less.
+// Hold adds n bytes, which may be negative.
 func (l *lease) Hold(n int) {
 	l.device.held.Add(int64(n))
 	l.bytes.Add(int64(n))
 }
 
-// HoldByHelper counts n bytes for the process: its helpers serve all programs.
+// HoldByHelper adds n bytes for the process: helpers serve all programs.
 func (l *lease) HoldByHelper(n int) { l.device.held.Add(int64(n)) }
 
-// newBuffer makes a buffer of zeros, of bytes that the device has counted.
+// newBuffer returns a buffer of zeros; the device has counted its bytes.
 func newBuffer(d *Device, bytes int) *Buffer {
 	b := &Buffer{storage: exec.Aligned(bytes), lease: &lease{device: d}}
 	b.lease.bytes.Store(int64(bytes))
@@ -47,10 +47,10 @@ func newBuffer(d *Device, bytes int) *Buffer {
 	return b
 }
 
-// Bytes is the size.
+// Bytes returns the size.
 func (b *Buffer) Bytes() int { return len(b.storage) }
 
-// Data is the memory itself, aligned to 64 bytes, for reading. Fill writes.
+// Data returns the memory, aligned to 64 bytes, for reading only. Fill writes.
 func (b *Buffer) Data() []byte { return b.storage }
 
 // CopyIn overwrites the first len(src) bytes.
@@ -81,7 +81,7 @@ func (b *Buffer) CopyOut(dst []byte) error {
 	return nil
 }
 
-// Free forgets the memory, so that using the buffer afterwards fails.
+// Free releases the memory. Later use of the buffer fails.
 func (b *Buffer) Free() {
 	if b.lease != nil {
 		b.lease.end()
@@ -89,9 +89,8 @@ func (b *Buffer) Free() {
 	b.storage = nil
 }
 
-// beginWrite returns the memory to somebody who overwrites it until endWrite.
-// The version changes at both: what is derived from the elements in between is
-// current at no time.
+// beginWrite returns the memory to overwrite until endWrite. Both change the version,
+// so that nothing derived from the elements in between counts as current.
 func (b *Buffer) beginWrite() []byte {
 	b.Changed()
 	return b.storage

@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// TestBufferWrites: the elements of buffers are written through methods that
-// change the version. Only buffer.go has the memory, and only
-// programs take it in order to write.
+// TestBufferWrites: only buffer.go accesses the memory of buffers, and only programs
+// call its methods that return it for writing. All these methods change the version.
 func TestBufferWrites(t *testing.T) {
 	allowed := map[string][]string{
 		"storage":    {"buffer.go"},

@@ -22,15 +22,14 @@ func open(tb testing.TB) driver.Device {
 func TestConformance(t *testing.T) {
 	isatest.SkipRace(t)
 	backendtest.RunSome(t, open(t), func(c backendtest.Case) bool {
-		// Assembly computes on floats of up to 32 bits. All else is Go, and tested
-		// where it is not emulated.
+		// Assembly computes on floats of up to 32 bits. All other code is Go, which the
+		// native run tests.
 		return !(isatest.Emulated() && testing.Short()) || c.DType.IsFloat() && c.DType != dtype.Float64
 	})
 }
 
-// TestSupportsAll: the processor is the device that every program falls back
-// on, so it has a kernel for each operation and type of the suite, or for what
-// the operation expands to.
+// TestSupportsAll: the processor is the device that every program can fall back to, so
+// it has a kernel for each operation and type of the suite, or for its expansion.
 func TestSupportsAll(t *testing.T) {
 	for c := range backendtest.Cases() {
 		if d := open(t); !c.SupportedBy(d) && c.Op.Info().Expand == nil {

@@ -23,8 +23,8 @@ type array struct {
 	data []byte
 }
 
-// random returns an array of numbers in [-2, 2), already rounded to the type;
-// integers are in [-20, 20), or [0, 40) for uint8.
+// randomArray returns random numbers in [-2, 2), rounded to the type; integers are in
+// [-20, 20), or [0, 40) for uint8.
 func randomArray(rng *rand.Rand, d dtype.DType, shape ...int) array {
 	x := make([]float64, op.Shape(shape).Size())
 	for i := range x {
@@ -58,20 +58,19 @@ func arrayFrom(d dtype.DType, shape op.Shape, x []float64) array {
 	return a
 }
 
-// values is the elements as float64.
+// values returns the elements as float64.
 func (a array) values() []float64 {
 	x := make([]float64, a.Shape.Size())
 	dtype.ToF64(x, a.data, a.DType)
 	return x
 }
 
-// references keeps what tests compare with, by operation and operands: the levels of
-// instructions share it.
+// references caches reference results by operation and operands, for all levels.
 var references = map[string]array{}
 
 var referenceSeed = maphash.MakeSeed()
 
-// reference returns what compute does for an operation in some way.
+// reference returns the cached result of compute for an operation, way and operands.
 func reference(way string, c op.Code, a op.Attr, args []array, compute func() array) array {
 	var h maphash.Hash
 	h.SetSeed(referenceSeed)
@@ -88,7 +87,7 @@ func reference(way string, c op.Code, a op.Attr, args []array, compute func() ar
 	return want
 }
 
-// portable is what an operation gives in portable Go.
+// portable returns the result of an operation in portable Go.
 func portable(t *testing.T, c op.Code, a op.Attr, args ...array) array {
 	t.Helper()
 	return reference("portable", c, a, args, func() array {
@@ -114,8 +113,8 @@ func guarded(bytes int) (*Buffer, func(t *testing.T)) {
 	}
 }
 
-// shared is the device of most tests: a new one asks the system how much memory
-// there is.
+// shared is the device of most tests: a new device would ask the system for the size of
+// memory.
 var shared = New()
 
 // plan optimizes a graph and compiles it.
@@ -131,7 +130,7 @@ func plan(t testing.TB, g *ir.Graph) *Program {
 	return p.(*Program)
 }
 
-// kernelName is the name of the type of p's last kernel.
+// kernelName returns the type name of p's last kernel.
 func kernelName(p *Program) string {
 	_, name, _ := strings.Cut(fmt.Sprintf("%T", p.steps[len(p.steps)-1].kernel), ".")
 	return name
@@ -203,8 +202,8 @@ func near(t *testing.T, what string, got array, want []float64, scale float64) {
 	}
 }
 
-// TestTrainingStep runs a step of a small classifier, forward, backward and
-// update, with donated weights, and looks whether the loss falls.
+// TestTrainingStep runs training steps of a small classifier (forward, backward and
+// update with donated weights) and checks that the loss falls.
 func TestTrainingStep(t *testing.T) {
 	for _, d := range dtype.Floats() {
 		t.Run(d.String(), func(t *testing.T) {

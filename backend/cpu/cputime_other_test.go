@@ -6,5 +6,5 @@ import "time"
 
 var processStart = time.Now()
 
-// processTime is the time since the start: all that this system tells.
+// processTime returns the time since the start; this system does not tell more.
 func processTime() time.Duration { return time.Since(processStart) }

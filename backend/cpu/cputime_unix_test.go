@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// processTime is the processor time that the process has used.
+// processTime returns the processor time of the process.
 func processTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

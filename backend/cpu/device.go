@@ -6,22 +6,22 @@
 //
 // Rules:
 //
-//   - A plan becomes a list of steps; each is a kernel whose geometry was
-//     settled when it was compiled. Run only binds buffers and calls them; in
-//     the steady state it allocates nothing.
-//   - Work is split by shape, never by the number of workers, and reductions
-//     have a fixed tree: results have the same bits for every GOMAXPROCS.
-//   - 16-bit floats are storage. They are converted to float32 on the way in,
-//     computed on in float32 (sums in float64) and rounded once on the way
-//     out; each instruction of a fused chain rounds to its own type.
+//   - A plan becomes a list of steps; each is a kernel whose sizes are fixed when it
+//     is compiled. Run only binds buffers and calls kernels; in the steady state it
+//     allocates nothing.
+//   - Work is split by shape, never by the number of workers, and reductions have a
+//     fixed tree: results have the same bits for every GOMAXPROCS.
+//   - 16-bit floats are storage formats. They are converted to float32 when loaded,
+//     computed in float32 (sums in float64) and rounded once when stored; each
+//     instruction of a fused chain rounds to its own type.
 //   - Kernels trust the plan. Only indices, which are data, are checked.
-//   - What is in assembly is also in Go, which every level of instructions must
-//     equal: exactly where IEEE 754 defines the result, to a few units in the
-//     last place elsewhere. MEZZO_CPU chooses a level, see package isa.
+//   - Every assembly kernel has an equivalent in Go that it must match: exactly where
+//     IEEE 754 defines the result, to a few units in the last place elsewhere.
+//     MEZZO_CPU selects a level of instructions, see package isa.
 //
-// Where to look: device.go is the device, program.go compiles plans (its table says which
-// package makes the kernel of an operation) and runs them, loop.go runs loops,
-// batch_tiling.go fuses kernels that go through a batch image by image, buffer.go and
+// Where to look: device.go is the device; program.go compiles plans and runs them, and
+// its table lists the package of each operation's kernel; loop.go runs loops;
+// batch_tiling.go fuses kernels that process a batch image by image; buffer.go and
 // limit.go count memory. The kernels are in the packages below internal, each of which
 // imports only those after it:
 //
@@ -60,20 +60,20 @@ func init() {
 	backend.Register("cpu", func() (driver.Device, error) { return New(), nil })
 }
 
-// Device is the processor that the program runs on. All it knows is how much
-// memory it has given away, and may give.
+// Device is the processor that the process runs on. Its state is the memory that it has
+// handed out, and the limit for that.
 type Device struct {
 	held  atomic.Int64
-	limit atomic.Int64 // 0: not known yet
+	limit atomic.Int64 // 0: not yet determined
 
 	mu       sync.Mutex
 	programs []weak.Pointer[Program]
 }
 
-// New returns the device. Most users get it from backend.Open("cpu").
+// New returns a device. Most users get it from backend.Open("cpu").
 func New() *Device { return &Device{} }
 
-// Name is "cpu".
+// Name returns "cpu".
 func (*Device) Name() string { return "cpu" }
 
 // Supports reports whether there is a kernel for an operation on a type.
@@ -83,7 +83,7 @@ func (*Device) Supports(c op.Code, d dtype.DType) bool {
 	}
 	switch info := c.Info(); info.Class {
 	case op.Elementwise:
-		// An expansion into vector loops is faster than a loop of calls.
+		// Expanded into vector loops it is faster than a loop of calls.
 		return c == op.Fused || c == op.ExtraOutput || info.Expand == nil && elementwise.Supports(c, d)
 	case op.Contraction:
 		switch c {
@@ -111,8 +111,8 @@ func (*Device) Supports(c op.Code, d dtype.DType) bool {
 	return false
 }
 
-// Alloc makes a buffer, filled with zeros. Its error is a *backend.MemoryError when
-// the device would hold more than MemoryLimit.
+// Alloc returns a buffer filled with zeros. It returns a *backend.MemoryError if the
+// device would hold more than MemoryLimit.
 func (d *Device) Alloc(bytes int) (driver.Buffer, error) {
 	if bytes < 0 {
 		return nil, fmt.Errorf("cpu: Alloc: got %d bytes, want 0 or more", bytes)
@@ -123,7 +123,7 @@ func (d *Device) Alloc(bytes int) (driver.Buffer, error) {
 	return newBuffer(d, bytes), nil
 }
 
-// Compile makes a program from a plan.
+// Compile compiles a plan.
 func (d *Device) Compile(ctx context.Context, g *ir.Graph) (driver.Program, error) {
 	p, err := compile(ctx, d, g)
 	if err != nil {
@@ -133,11 +133,11 @@ func (d *Device) Compile(ctx context.Context, g *ir.Graph) (driver.Program, erro
 	return p, nil
 }
 
-// Close does nothing: memory belongs to Go.
+// Close does nothing: the garbage collector owns the memory.
 func (*Device) Close() error { return nil }
 
-// Describe names the instructions in use, and what products of matrices
-// compute in.
+// Describe names the instruction set in use and the types that matrix products compute
+// in.
 func (*Device) Describe() driver.Description {
 	const storage = "float32 (16-bit storage)"
 	level := isa.Current()
@@ -162,8 +162,7 @@ func (*Device) Describe() driver.Description {
 	}
 }
 
-// model is the processor's name where the system tells it, else its
-// architecture.
+// model returns the processor's name if the system tells it, else its architecture.
 func model() string {
 	text, _ := os.ReadFile("/proc/cpuinfo") // Linux only
 	for line := range strings.Lines(string(text)) {

@@ -15,8 +15,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestDropout: a dropout, its mask and its gradient have the bits that the
-// operations have one by one, for rates that keep all or nothing, too.
+// TestDropout: a dropout, its mask and its gradient have the same bits as operation by
+// operation, also for rates that keep everything or nothing.
 func TestDropout(t *testing.T) {
 	isatest.SkipEmulated(t, "package vec compares the same loops")
 	forEachVectors(t, testDropout)
@@ -30,7 +30,7 @@ func testDropout(t *testing.T) {
 		for _, dims := range []op.Shape{{1}, {3, 37, 43}, {41, 1024}} {
 			x := randomArray(rng, d, dims...)
 			for _, rate := range []float64{0, 0.2, 0.5, 0x1p-30, 0x1p-16, 1 - 0x1p-16, 1 - 0x1p-24, 1, -1, 2, math.NaN()} {
-				for _, mask := range []int{0, 1, 2, 3} { // drawn from words or halves, alone or with other results
+				for _, mask := range []int{0, 1, 2, 3} { // drawn from 32 or 16 bits, alone or with other results
 					mask, bits := mask%2 == 1, mask/2*16
 					build := func(o ir.Options) (results [][]byte) {
 						g := ir.New(2)

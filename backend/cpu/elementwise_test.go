@@ -19,7 +19,7 @@ import (
 
 func flag(b bool) float64 { return float64(lanes.Truth(b)) }
 
-// reference1 and reference2 are the operations on float64.
+// reference1 and reference2 are the operations in float64.
 var reference1 = map[op.Code]func(x float64) float64{
 	op.Identity: func(x float64) float64 { return x },
 	op.Neg:      func(x float64) float64 { return -x },
@@ -61,7 +61,7 @@ var reference2 = map[op.Code]func(x, y float64) float64{
 	op.Greater: func(x, y float64) float64 { return flag(x > y) }, op.GreaterEqual: func(x, y float64) float64 { return flag(x >= y) },
 }
 
-// roundAll rounds a reference to a type, so that what overflows does so in both.
+// roundAll rounds a reference to a type, so that both overflow at the same value.
 func roundAll(x []float64, d dtype.DType) []float64 {
 	return arrayOf(d, op.Shape{len(x)}, func(i int) float64 { return x[i] }).values()
 }
@@ -125,8 +125,8 @@ func testUnary(t *testing.T) {
 	}
 }
 
-// TestFloat32Ulp holds the functions of math.go to one unit in the last place
-// and those of package vec, which do not compute in float64, to two.
+// TestFloat32Ulp: the functions of lanes/math.go are within one unit in the last place,
+// those of package vec, which do not compute in float64, within two.
 func TestFloat32Ulp(t *testing.T) {
 	forEachVectors(t, testFloat32Ulp)
 }
@@ -149,7 +149,7 @@ func testFloat32Ulp(t *testing.T) {
 	}
 }
 
-// broadcasts are shapes of two operands.
+// broadcasts are pairs of operand shapes.
 var broadcasts = [][2]op.Shape{
 	{{}, {}},
 	{{0}, {0}},
@@ -168,7 +168,7 @@ var broadcasts = [][2]op.Shape{
 	{{40, 1000}, {40, 1000}},
 }
 
-// index maps element i of shape out to that of an operand.
+// index returns the operand's element for element i of shape out.
 func index(i int, out, s op.Shape) int {
 	at, stride := 0, 1
 	for j := range out {
@@ -259,7 +259,7 @@ func TestIntegers(t *testing.T) {
 	near(t, "Where", eval(t, op.Where, op.Attr{}, odd, ints(1, 2, 3), ints(4, 5, 6)), []float64{4, 2, 3}, 0)
 }
 
-// TestNaN checks that a NaN wins wherever the larger or smaller is chosen.
+// TestNaN: a NaN wins wherever the larger or smaller of two numbers is chosen.
 func TestNaN(t *testing.T) { forEachVectors(t, testNaN) }
 
 func testNaN(t *testing.T) {
@@ -310,7 +310,7 @@ func testCast(t *testing.T) {
 	}
 }
 
-// TestFusedBits checks that a chain gives the bits of its parts.
+// TestFusedBits: a chain has the bits of its operations one by one.
 func TestFusedBits(t *testing.T) { forEachVectors(t, testFusedBits) }
 
 func testFusedBits(t *testing.T) {
@@ -360,9 +360,9 @@ func testFusedBits(t *testing.T) {
 	}
 }
 
-// TestShortRows: rows that repeat for a while and then give way to others, and
-// rows that do not, at places where neither blocks nor chunks end, in the loops
-// that chains have and in others, against the operations one by one.
+// TestShortRows: rows that repeat some times before the next row, and rows that repeat
+// to the end, which end within blocks and chunks, in chain loops and in others, have
+// the bits of the operations one by one.
 func TestShortRows(t *testing.T) {
 	forEachVectors(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(7, 9))
@@ -397,7 +397,7 @@ func TestShortRows(t *testing.T) {
 						t.Errorf("%v %v: result %d differs from its operations one by one", d, s, i)
 					}
 				}
-				// Those against the definition.
+				// And these against the definition.
 				want, b := x.values(), row.values()
 				for i := range want {
 					want[i] -= b[i/(s[1]*s[2])*s[2]+i%s[2]]

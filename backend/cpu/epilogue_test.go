@@ -15,12 +15,12 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// followedOperands keeps what sameFollowed has drawn, by place, type and shape: that
-// takes longer than most of the products.
+// followedOperands caches the operands that sameFollowed draws, by place, type and
+// shape: drawing takes longer than most of the products.
 var followedOperands = map[string]array{}
 
-// sameFollowed holds a graph whose operation c is followed by something against
-// itself without the epilogue pass: the bits are to be the same.
+// sameFollowed checks that a graph in which operation c has an epilogue has the same
+// bits without the epilogue pass.
 func sameFollowed(t *testing.T, c op.Code, build func(g *ir.Graph, operand func(dtype.DType, ...int) *ir.Value) *ir.Value) {
 	t.Helper()
 	var got [2][]byte
@@ -65,9 +65,9 @@ func sameFollowed(t *testing.T, c op.Code, build func(g *ir.Graph, operand func(
 	}
 }
 
-// TestPoolEpilogue is TestEpilogue for gradients of pooling: windows that have
-// all pixels, that leave some out, that overlap, over the edge, in one and in
-// three dimensions.
+// TestPoolEpilogue is TestEpilogue for gradients of pooling: windows that cover all
+// pixels, that skip some, that overlap, that extend past the border, in one and three
+// dimensions.
 func TestPoolEpilogue(t *testing.T) {
 	isatest.ForEach(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64} {
@@ -103,8 +103,8 @@ func TestPoolEpilogue(t *testing.T) {
 	})
 }
 
-// TestEpilogue: what follows a product gives the bits that it gives on its
-// own, for every kind of operand, on every level.
+// TestEpilogue: the epilogue of a product has the bits of a separate chain, for every
+// kind of operand, at every level.
 func TestEpilogue(t *testing.T) {
 	isatest.SkipRace(t)
 	type graph func(t *testing.T, g *ir.Graph, product *ir.Value, operand func(d dtype.DType, shape ...int) *ir.Value) *ir.Value
@@ -167,7 +167,7 @@ func TestEpilogue(t *testing.T) {
 							}
 							a := op.Attr{TransA: s.trans == "A", TransB: s.trans == "B"}
 							if name == "quotient" && d.Is16() {
-								a.DType = dtype.Float32 // as gradients of weights are
+								a.DType = dtype.Float32 // like gradients of weights
 							}
 							p := record(t, g, op.MatMul, a, operand(d, x...), operand(d, w...))
 							return chain(t, g, p, operand)

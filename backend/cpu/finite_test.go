@@ -14,9 +14,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestFiniteSum: whether all elements are finite is known from the sum of their
-// squares, also where that is more than the type holds, in any order of the two,
-// and of what a run before has left.
+// TestFiniteSum: AllFinite reuses a SumSquares of the same value, even if that
+// overflows the result's type, in either order of the two, and never a sum of an
+// earlier run.
 func TestFiniteSum(t *testing.T) {
 	forEachVectors(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16, dtype.Float64} {

@@ -13,9 +13,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestGatherInRegisters: rows of a table that one element-wise value reads go
-// straight to its registers, have the same bits, and an index out of range fails
-// the run.
+// TestGatherInRegisters: rows of a table with one element-wise consumer are fused into
+// it with the same bits, and an index out of range fails the run.
 func TestGatherInRegisters(t *testing.T) { forEachVectors(t, testGatherInRegisters) }
 
 func testGatherInRegisters(t *testing.T) {
@@ -37,7 +36,7 @@ func testGatherInRegisters(t *testing.T) {
 						x := param(t, g, 0, op.Type{DType: dtype.Float32, Shape: op.Shape{rows, width}})
 						i := param(t, g, 1, op.Type{DType: of, Shape: op.Shape{n}})
 						v := record(t, g, op.Gather, op.Attr{}, x, i)
-						if of == dtype.Int32 { // else the rows are but converted
+						if of == dtype.Int32 { // otherwise the rows are only converted
 							v = record(t, g, op.Neg, op.Attr{}, v)
 						}
 						if d != dtype.Float32 || of == dtype.Int32 {

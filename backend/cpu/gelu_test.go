@@ -16,8 +16,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestGelu: the activation and its gradient, as layers record them, are one
-// loop each, and have the bits of one for every operation.
+// TestGelu: the activation and its gradient, as layers record them, compile to one loop
+// each, with the bits of one loop per operation.
 func TestGelu(t *testing.T) { forEachVectors(t, testGelu) }
 
 func testGelu(t *testing.T) {
@@ -59,7 +59,7 @@ func testGelu(t *testing.T) {
 						t.Fatal(err)
 					}
 					k, ok := p.steps[len(p.steps)-1].kernel.(*elementwise.Chain)
-					// Of one element numbers are no scalars.
+					// With one element, numbers are not scalars.
 					if skip == nil && (!ok || vec.Current() != nil && n > 1 && k.Loops() != 1) {
 						t.Errorf("%v, backward %v: not one loop", d, backward)
 					}

@@ -16,14 +16,14 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestHalves: bodies of a 16-bit type that are one loop from memory to memory
-// have the bits of their operations one by one in Go, for infinities, NaNs and
-// subnormal numbers, too.
+// TestHalves: 16-bit bodies that compile to one loop from memory to memory have the
+// bits of their operations one by one in Go, also for infinities, NaNs and subnormal
+// numbers.
 func TestHalves(t *testing.T) { forEachVectors(t, testHalves) }
 
 func testHalves(t *testing.T) {
 	if vec.Current() == nil {
-		return // what is compared with
+		return // the reference itself
 	}
 	type do func(c op.Code, args ...*ir.Value) *ir.Value
 	type build func(rec do, x, y, flags *ir.Value, number func(float64) *ir.Value) *ir.Value

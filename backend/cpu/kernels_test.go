@@ -45,8 +45,8 @@ func TestMatMul(t *testing.T) {
 				}
 				got := eval(t, op.MatMul, op.Attr{TransA: ta, TransB: tb, DType: to}, x, y)
 				want := naiveMatMul(x, y, ta, tb, got.Shape)
-				// Products are up to 4 and partial sums of k of them grow as
-				// the square root of k.
+				// Products are up to 4, and partial sums of k of them grow as the
+				// square root of k.
 				near(t, fmt.Sprint(x.Type, ta, y.Type, tb), got, want, 4*math.Sqrt(float64(s.k)))
 			}
 		}
@@ -80,7 +80,7 @@ func naiveMatMul(x, y array, ta, tb bool, out op.Shape) []float64 {
 	return r
 }
 
-// fold is a reduction on float64.
+// fold is a reduction in float64.
 func fold(c op.Code, x []float64) float64 {
 	switch c {
 	case op.Prod:
@@ -149,7 +149,7 @@ func TestReduceWorkers(t *testing.T) {
 	isatest.SkipEmulated(t, "how work is shared does not depend on the processor")
 	rng := rand.New(rand.NewPCG(15, 16))
 	// Segments of float32 are joined in float64, whose last bits seldom reach the
-	// result: float64 shows another order of the sum.
+	// result. Float64 reveals a different order of the sum.
 	for _, d := range []dtype.DType{dtype.Float64, dtype.Float32, dtype.BFloat16} {
 		for _, s := range []struct {
 			shape op.Shape
@@ -235,7 +235,7 @@ func TestReduceEmptyAndIntegers(t *testing.T) {
 	near(t, "wraps", eval(t, op.Sum, op.Attr{Axes: []int{0}}, big), []float64{44}, 1)
 }
 
-// TestLongSums holds the statistics of 16-bit data to one rounding.
+// TestLongSums: statistics of 16-bit data have one rounding error.
 func TestLongSums(t *testing.T) { forEachVectors(t, testLongSums) }
 
 func testLongSums(t *testing.T) {

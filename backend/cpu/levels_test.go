@@ -7,7 +7,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 )
 
-// forEachVectors is [isatest.ForEach] for what only depends on package vec.
+// forEachVectors is [isatest.ForEach] for code that depends on package vec only.
 func forEachVectors(t *testing.T, f func(t *testing.T)) {
 	seen := map[*vec.Set]bool{}
 	isatest.ForEach(t, func(t *testing.T) {

@@ -10,14 +10,14 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// The device counts the memory that it gives away and refuses to give more than
-// its limit: an error before the system has to end the process. What kernels
-// keep for themselves, packed operands and scratch memory of helpers, is counted
-// and not refused.
+// The device counts the memory that it hands out and refuses to exceed its limit: an
+// error is better than being killed by the system. Memory that kernels keep for
+// themselves, packed operands and scratch memory of helpers, is counted but not
+// refused.
 
-// MemoryLimit is the bytes that buffers and programs may take together. By
-// default it is MEZZO_MEMORY_LIMIT, else the least of the machine's memory,
-// the limit of its control group, GOMEMLIMIT and the process's address space.
+// MemoryLimit returns the bytes that buffers and programs may use together. The default
+// is MEZZO_MEMORY_LIMIT, else the minimum of the machine's memory, the limit of its
+// control group, GOMEMLIMIT and the process's address space.
 func (d *Device) MemoryLimit() int {
 	if n := d.limit.Load(); n > 0 {
 		return int(n)
@@ -30,15 +30,15 @@ func (d *Device) MemoryLimit() int {
 	return int(d.limit.Load())
 }
 
-// SetMemoryLimit sets MemoryLimit; 0 is the default.
+// SetMemoryLimit sets MemoryLimit; 0 restores the default.
 func (d *Device) SetMemoryLimit(bytes int) { d.limit.Store(int64(min(max(bytes, 0), op.Limit))) }
 
-// Held is the bytes of elements in buffers that were not freed, nor collected as
-// garbage, and in the memory of programs that were not closed.
+// Held returns the bytes of buffers that are neither freed nor collected, and of
+// programs that are not closed.
 func (d *Device) Held() int { return int(d.held.Load()) }
 
-// reserve counts n bytes that are about to be allocated, or returns a
-// *backend.MemoryError about what they are for. The caller gives them back.
+// reserve counts n bytes that are about to be allocated for what, or returns a
+// *backend.MemoryError. The caller must give them back.
 func (d *Device) reserve(n int, what string) error {
 	limit := int64(d.MemoryLimit())
 	for try := 0; ; try++ {
@@ -53,7 +53,7 @@ func (d *Device) reserve(n int, what string) error {
 		case try == 0:
 			d.trim()
 		default:
-			// What nobody has any more is not held for long: cleanups run after a
+			// Unreachable buffers are counted until their cleanups run, after a
 			// collection.
 			runtime.GC()
 			for i := 0; i < 10 && d.held.Load() == held; i++ {
@@ -63,17 +63,17 @@ func (d *Device) reserve(n int, what string) error {
 	}
 }
 
-// compiled notes a program for trim.
+// compiled records a program for trim.
 func (d *Device) compiled(p *Program) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.programs) == cap(d.programs) { // time to forget those that are no more
+	if len(d.programs) == cap(d.programs) { // forget collected programs
 		d.programs = slices.DeleteFunc(d.programs, func(w weak.Pointer[Program]) bool { return w.Value() == nil })
 	}
 	d.programs = append(d.programs, weak.Make(p))
 }
 
-// trim gives back the memory that programs keep for their next runs.
+// trim frees the memory that programs keep for their next runs.
 func (d *Device) trim() {
 	d.mu.Lock()
 	all := slices.Clone(d.programs)
@@ -85,7 +85,7 @@ func (d *Device) trim() {
 	}
 }
 
-// available is the memory that the process can have.
+// available returns the memory that the process can have.
 func available() int {
 	n := op.Limit
 	for _, m := range memoryBounds() {

@@ -8,7 +8,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// memoryBounds lists what bounds the memory of the process; 0 is no bound.
+// memoryBounds returns the bounds of the process's memory in bytes; 0 is no bound.
 func memoryBounds() []int {
 	n, err := unix.SysctlUint64("hw.memsize")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// memoryBounds lists what bounds the memory of the process; 0 is no bound.
+// memoryBounds returns the bounds of the process's memory in bytes; 0 is no bound.
 func memoryBounds() []int {
 	bounds := []int{int(min(debug.SetMemoryLimit(-1), op.Limit))}
 	var info unix.Sysinfo_t
@@ -27,8 +27,8 @@ func memoryBounds() []int {
 	return append(bounds, controlGroups(string(groups), os.ReadFile)...)
 }
 
-// controlGroups are the memory limits of the control groups that the text of
-// /proc/self/cgroup names, and of those around them.
+// controlGroups returns the memory limits of the control groups in text, the contents
+// of /proc/self/cgroup, and of their ancestors.
 func controlGroups(text string, read func(string) ([]byte, error)) (bounds []int) {
 	for line := range strings.Lines(text) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)

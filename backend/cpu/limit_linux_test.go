@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestControlGroups: the limits of the groups around a process count too.
+// TestControlGroups: the limits of a process's parent groups count too.
 func TestControlGroups(t *testing.T) {
 	files := map[string]string{
 		"/sys/fs/cgroup/a/b/memory.max":                     "max\n",

@@ -8,5 +8,5 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// memoryBounds lists what bounds the memory of the process; 0 is no bound.
+// memoryBounds returns the bounds of the process's memory in bytes; 0 is no bound.
 func memoryBounds() []int { return []int{int(min(debug.SetMemoryLimit(-1), op.Limit))} }

@@ -14,8 +14,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestMemoryLimit: a buffer and the memory of a run that go beyond the limit are
-// errors that say what is there; what is garbage makes room.
+// TestMemoryLimit: a buffer, or the memory of a run, that would exceed the limit is an
+// error that describes it; garbage is collected to make room.
 func TestMemoryLimit(t *testing.T) {
 	d := New()
 	if n := d.MemoryLimit(); n < 1<<28 || n > op.Limit {
@@ -37,7 +37,7 @@ func TestMemoryLimit(t *testing.T) {
 	if _, err := d.Alloc(op.Limit); err == nil {
 		t.Error("no error for a buffer of op.Limit bytes")
 	}
-	for range 20 { // garbage of each time makes room for the next
+	for range 20 { // the previous garbage makes room
 		if _, err := d.Alloc(300 << 10); err != nil {
 			t.Fatal(err)
 		}
@@ -49,8 +49,8 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestEndedRun: runs whose context ends in the middle leave nothing behind that a
-// later run believes: operands that are packed in part, chunks of a job.
+// TestEndedRun: runs whose context ends in the middle leave no partially packed
+// operands or unfinished chunks to later runs.
 func TestEndedRun(t *testing.T) {
 	const m, n, k = 64, 700, 600
 	p := matMulProgram(t, op.Attr{}, dtype.Float32, m, n, k)

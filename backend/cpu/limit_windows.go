@@ -19,7 +19,7 @@ type memoryStatus struct {
 
 var globalMemoryStatus = windows.NewLazySystemDLL("kernel32.dll").NewProc("GlobalMemoryStatusEx")
 
-// memoryBounds lists what bounds the memory of the process; 0 is no bound.
+// memoryBounds returns the bounds of the process's memory in bytes; 0 is no bound.
 func memoryBounds() []int {
 	bounds := []int{int(min(debug.SetMemoryLimit(-1), op.Limit))}
 	s := memoryStatus{length: uint32(unsafe.Sizeof(memoryStatus{}))}

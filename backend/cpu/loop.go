@@ -8,24 +8,24 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// stepLoop is Loop: a program for a step, which runs once for each of them on the
-// elements of the sequences and of the result. States that are not kept, and
-// what does not begin at a cache line, go through memory of their own.
+// stepLoop is the kernel of Loop: a program for one step, which runs for each step on
+// that step's elements of the sequences and of the result. States that are not kept,
+// and elements that do not begin at a cache line, are staged in separate memory.
 type stepLoop struct {
 	*op.LoopBody
 	step     *Program
-	args     []int // positions
+	args     []int // positions in Run.Values
 	out      int
 	inputs   []loopPart // of the step
 	outputs  []loopPart
-	padding  [][2]int // of the result, in bytes from and to
+	padding  [][2]int // of the result: byte ranges [from, to)
 	sections op.LoopSections
-	size     int // of an element of the result
+	size     int // bytes of an element of the result
 }
 
-// loopPart is an input or output of a step: bytes, and where in the shared
-// memory there is room for them, or -1 if they are used where they lie. A state
-// has two such places, in turn.
+// loopPart is an input or output of a step: its bytes, and its offset in the shared
+// memory, or -1 if it is used in place. A state has two offsets, for even and odd
+// steps.
 type loopPart struct{ bytes, stage, other int }
 
 func newLoop(b *compiler, v *ir.Value) (exec.Kernel, error) {
@@ -129,7 +129,7 @@ func (k *stepLoop) Run(r *exec.Run) {
 	}
 }
 
-// values computes all values of a run, and shows them to who wants to see them.
+// values computes all values of a run and shows them to its watcher.
 func (p *Program) values(r *execution) error {
 	for i := range p.steps {
 		s := &p.steps[i]
@@ -145,8 +145,7 @@ func (p *Program) values(r *execution) error {
 	return nil
 }
 
-// place is the memory of a state of its own before step i, in the order of the
-// computation.
+// place returns a staged state's memory before iteration i.
 func (p *loopPart) place(r *exec.Run, i int) []byte {
 	at := p.stage
 	if i%2 == 1 {
@@ -155,21 +154,21 @@ func (p *loopPart) place(r *exec.Run, i int) []byte {
 	return r.Shared[at:][:p.bytes:p.bytes]
 }
 
-// state is value i of state s, in the result.
+// state returns value i of state s in the result.
 func (k *stepLoop) state(out []byte, s, i int) []byte {
 	n := k.inputs[k.Sequences+s].bytes
 	at := k.sections.States[s].Start*k.size + i*n
 	return out[at : at+n : at+n]
 }
 
-// output is output i of step t.
+// output returns output i of step t in the result.
 func (k *stepLoop) output(out []byte, i, t int) []byte {
 	n := k.outputs[i].bytes
 	at := k.sections.Outputs[i].Start*k.size + t*n
 	return out[at : at+n : at+n]
 }
 
-// bind gives the inputs and outputs of step i their memory.
+// bind binds the inputs and outputs of iteration i to their memory.
 func (k *stepLoop) bind(r *exec.Run, inner *execution, i int) {
 	result := r.Values[k.out]
 	t, before, after := k.Place(i)
@@ -210,7 +209,7 @@ func (k *stepLoop) bind(r *exec.Run, inner *execution, i int) {
 	}
 }
 
-// collect copies what step i left in memory of its own to the result.
+// collect copies the staged results of iteration i to the result.
 func (k *stepLoop) collect(r *exec.Run, i int) {
 	out := r.Values[k.out]
 	t, _, after := k.Place(i)

@@ -15,9 +15,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// plain is a loop that reads and writes given numbers of bytes and computes
-// nothing: what memory gives an operation with that traffic. Both ways are
-// tried: through the caches, and around them with reads of several stretches.
+// plain is a loop that reads and writes given numbers of bytes and computes nothing:
+// the speed of memory for an operation with that traffic. It tries ordinary stores, and
+// non-temporal stores with reads from several places.
 type plain struct {
 	src, dst []byte
 	around   bool
@@ -55,7 +55,7 @@ func (t *plain) Chunk(_ *exec.Run, _ *exec.Worker, i int) {
 	}
 }
 
-// seconds is the time of one pass, the shortest of several.
+// seconds returns the time of one pass, the shortest of several.
 func (t *plain) seconds(procs int) float64 {
 	t.r.Procs = procs
 	best := time.Duration(1 << 62)
@@ -68,7 +68,7 @@ func (t *plain) seconds(procs int) float64 {
 	return best.Seconds()
 }
 
-// rounds is the mean time of f, called often enough for the clock.
+// rounds returns the mean time of f over enough calls for the clock's resolution.
 func rounds(bytes int, f func()) time.Duration {
 	n := max(1, (1<<22)/max(1, bytes))
 	start := time.Now()
@@ -78,17 +78,17 @@ func rounds(bytes int, f func()) time.Duration {
 	return time.Since(start) / time.Duration(n)
 }
 
-// sizes are the bytes that an operation reads and writes in all: within L1,
-// within the second, and beyond all that one program can count on.
+// sizes are the bytes that an operation reads and writes in all: within L1, within L2,
+// and more than a program's share of L3.
 var sizes = []struct {
 	name  string
 	bytes int
 }{{"L1", 1 << 15}, {"L2", 1 << 20}, {"DRAM", 1 << 27}}
 
-// benchMemory runs a graph of one output at each size and reports useful bytes
-// a second, operands and result once each, and their share of what a loop
-// with the same traffic reaches in turn. build gets the number of elements
-// for a byte of traffic each.
+// benchMemory runs a graph of one output at each size. It reports useful bytes per
+// second, each operand and result counted once, and their share of the rate of a loop
+// with the same traffic. build gets the number of elements for one byte of traffic
+// each.
 func benchMemory(b *testing.B, name string, perElement int, build func(tb testing.TB, g *ir.Graph, n int) *ir.Value) {
 	for _, size := range sizes {
 		for _, procs := range []int{1, runtime.NumCPU()} {
@@ -132,8 +132,8 @@ func benchMemory(b *testing.B, name string, perElement int, build func(tb testin
 	}
 }
 
-// repeated is an array of a few numbers of both signs over and over; integers
-// are scattered, from 0 to 999.
+// repeated returns an array that repeats a few numbers of both signs; integers are
+// scattered from 0 to 999.
 func repeated(t op.Type) array {
 	const period = 4093 // prime
 	size := t.Shape.Size()
@@ -169,7 +169,7 @@ func BenchmarkMemory(b *testing.B) {
 			return list
 		}
 	}
-	// rows is a matrix of n elements with a given width.
+	// rows returns a matrix of n elements with a given width.
 	rows := func(d dtype.DType, width int) func(n int) []op.Type {
 		return func(n int) []op.Type { return []op.Type{typ(d, max(1, n/width), width)} }
 	}

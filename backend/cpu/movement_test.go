@@ -14,8 +14,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// scattered is an array whose elements differ from their neighbours near and
-// far; integers are small.
+// scattered returns an array whose elements differ from their neighbours and from
+// distant elements; integers are small.
 func scattered(d dtype.DType, shape ...int) array {
 	a := array{op.Type{DType: d, Shape: shape}, nil}
 	a.data = exec.Aligned(a.Bytes())
@@ -35,8 +35,8 @@ func scattered(d dtype.DType, shape ...int) array {
 	return a
 }
 
-// TestMovementBits compares movements on every level with the portable ones, bit
-// for bit: small and beyond NonTemporalBytes, with rows of whole lines and not.
+// TestMovementBits compares movements at every level with the portable ones, bit for
+// bit: below and above NonTemporalBytes, with rows of whole cache lines and others.
 func TestMovementBits(t *testing.T) {
 	isatest.SkipRace(t)
 	type testCase struct {
@@ -48,7 +48,7 @@ func TestMovementBits(t *testing.T) {
 	var cases []testCase
 	for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Uint8} {
 		large := lanes.NonTemporalBytes/d.Size() + 1
-		if d == dtype.Uint8 { // has no paths of its own
+		if d == dtype.Uint8 { // has no code of its own
 			large = 5000
 		}
 		for _, rows := range []int{1, 40, large / 1024, large / 1000} {
@@ -96,8 +96,8 @@ func TestMovementBits(t *testing.T) {
 	}
 }
 
-// TestScatterAddTables: parts that add up in tables of their own give the sums
-// of the portable order up to rounding in float32, for every GOMAXPROCS.
+// TestScatterAddTables: parts that are summed in separate tables give the portable sums
+// up to float32 rounding, for every GOMAXPROCS.
 func TestScatterAddTables(t *testing.T) {
 	const limit, n = 97, 97 * 64
 	idx := scattered(dtype.Int32, n)
@@ -126,8 +126,8 @@ func TestScatterAddTables(t *testing.T) {
 				}
 				rel, _ := d.Tolerance()
 				for i, v := range first.values() {
-					// Some hundred additions, each rounded to float32, and the
-					// rounding of the result.
+					// Some hundred additions, each rounded to float32, and the rounding
+					// of the result.
 					if limit := size[i]*(256*0x1p-24) + max(want[i], -want[i])*rel; max(v-want[i], want[i]-v) > limit {
 						t.Fatalf("%v: element %d is %v, want %v", x.Type, i, v, want[i])
 					}

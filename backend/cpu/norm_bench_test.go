@@ -9,8 +9,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// BenchmarkNorm is BenchmarkMemory for normalizations and softmaxes: the
-// operations themselves, and what is element-wise around them.
+// BenchmarkNorm is BenchmarkMemory for normalizations and softmaxes and the
+// element-wise operations around them.
 func BenchmarkNorm(b *testing.B) {
 	f32 := dtype.Float32
 	for _, d := range []dtype.DType{f32, dtype.BFloat16, dtype.Float16} {
@@ -26,7 +26,7 @@ func BenchmarkNorm(b *testing.B) {
 			})
 		}
 		for _, c := range []int{3, 64, 1024} {
-			// One matrix, as of batch normalization, and matrices of 784 rows.
+			// One matrix, as in batch normalization, and matrices of 784 rows.
 			for _, rows := range []int{0, 784} {
 				shape := func(n int) op.Shape {
 					if rows == 0 || n < rows*c {

@@ -12,9 +12,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestLayerNormLevels runs normalizations and their gradients on every
-// instruction set: against the expansion in float64, with the same bits for
-// any number of workers, and without writing beside the result.
+// TestLayerNormLevels runs normalizations and their gradients at every level: they
+// agree with the expansion in float64, have the same bits for any number of workers,
+// and stay within their memory.
 func TestLayerNormLevels(t *testing.T) {
 	isatest.ForEach(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 2))
@@ -38,8 +38,8 @@ func TestLayerNormLevels(t *testing.T) {
 	})
 }
 
-// TestLayerNormGradNaN: a gain that is a NaN of any bits makes NaNs of all rows,
-// also where 16 bits are rounded without a look at them.
+// TestLayerNormGradNaN: a gain that is a NaN of any bits gives NaNs in all rows, also
+// where 16-bit results are rounded without a check for NaNs.
 func TestLayerNormGradNaN(t *testing.T) {
 	isatest.ForEach(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(7, 8))
@@ -59,9 +59,8 @@ func TestLayerNormGradNaN(t *testing.T) {
 	})
 }
 
-// TestColumnLevels does the same with moments and sums of columns: with and
-// without rows taken together, vectors that overlap, segments, and operands of
-// two types.
+// TestColumnLevels does the same for moments and sums of columns: with and without
+// several rows per unit, overlapping vectors, segments, and operands of two types.
 func TestColumnLevels(t *testing.T) {
 	isatest.ForEach(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(5, 6))
@@ -86,8 +85,8 @@ func TestColumnLevels(t *testing.T) {
 	})
 }
 
-// TestExp2Sum: powers of two within three units in the last place, for all
-// that is no subnormal number; 0 below, NaN for NaN.
+// TestExp2Sum: powers of two are within three units in the last place for normal
+// results, 0 below them, NaN for NaN.
 func TestExp2Sum(t *testing.T) {
 	forEachVectors(t, func(t *testing.T) {
 		v := vec.Current()

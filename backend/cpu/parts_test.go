@@ -16,9 +16,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestParts: the parts of a LayerNormGrad have the bits that they have when they
-// are copied out of a whole result and then cast, for every set of them that
-// may be wanted, also where rows go around the caches.
+// TestParts: the results of a LayerNormGrad with their own slots have the bits of those
+// copied out of the packed result and cast, for every subset that may be wanted, also
+// if rows are stored non-temporally.
 func TestParts(t *testing.T) {
 	large := lanes.NonTemporalBytes/2/1024 + 3 // rows of 16 bits
 	isatest.ForEach(t, func(t *testing.T) {
@@ -37,14 +37,14 @@ func TestParts(t *testing.T) {
 	})
 }
 
-// TestAttentionParts: the same of attention, of few keys.
+// TestAttentionParts is TestParts for attention with few keys.
 func TestAttentionParts(t *testing.T) {
 	steps := lanes.NonTemporalBytes/4/64/128 + 5
 	isatest.ForEach(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			for _, s := range []attentionShape{
 				{b: 2, t: 37, s: 3, h: 3, g: 3, d: 5, e: 7},
-				{b: 128, t: steps, s: 2, h: 4, g: 4, d: 4, e: 16}, // the result goes around the caches
+				{b: 128, t: steps, s: 2, h: 4, g: 4, d: 4, e: 16}, // the result is stored non-temporally
 				{b: 2, t: 0, s: 2, h: 1, g: 1, d: 4, e: 4},
 			} {
 				if s.t == steps && (d.Is16() || isa.Current() == isa.Portable) {
@@ -68,8 +68,8 @@ func TestAttentionParts(t *testing.T) {
 	})
 }
 
-// sameParts compares the wanted parts of an operation's result, the first of which
-// is cast to the first argument's type, computed apart and not.
+// sameParts compares the wanted results of an operation, the first of which is cast to
+// the first argument's type, with and without splitting.
 func sameParts(t *testing.T, c op.Code, a op.Attr, in []array, wanted []bool) {
 	want := make([][]byte, len(wanted))
 	for _, skip := range [][]string{{"split"}, nil} {

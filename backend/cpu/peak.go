@@ -11,12 +11,11 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// Peak measures what the processor's multipliers can do right now, with one
-// thread on each core that Go may use: floating-point operations per second on
-// registers alone, for products of element type d. It takes a few
-// milliseconds. Clocks and other programs change it, so a share of the peak
-// means something only next to the measurement. 0 where the instruction set in
-// use has no such measure.
+// Peak measures the current peak rate of the processor's multipliers, in floating-point
+// operations per second: products of element type d in registers, one thread on each
+// core that Go may use. It takes a few milliseconds. Clock frequency and other
+// processes change it, so a share of the peak is meaningful only next to the
+// measurement. Peak returns 0 if the instruction set in use has no such measurement.
 func Peak(d dtype.DType) float64 {
 	set := gemm.Current()
 	if set == nil || set.Peak == nil {
@@ -35,8 +34,8 @@ func Peak(d dtype.DType) float64 {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			peak(n) // wakes the core and its vector units
-			// Together: what the system calls two cores may be one, which serves
-			// both in turn.
+			// All start together: two logical cores may be one physical core, which
+			// serves both in turn.
 			for ready.Add(1); int(ready.Load()) < len(rates); {
 				exec.Yield()
 			}

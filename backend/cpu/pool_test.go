@@ -15,7 +15,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// largeProgram has a kernel of every family on enough data to be shared out.
+// largeProgram has a kernel of every family on enough data for several workers.
 func largeProgram(t testing.TB, d dtype.DType) (*Program, []array) {
 	rng := rand.New(rand.NewPCG(21, 22))
 	inputs := []array{
@@ -54,8 +54,8 @@ func buffers(p *Program, inputs []array) (in, out []driver.Buffer) {
 	return in, out
 }
 
-// TestSameBits runs one program with different numbers of workers, each time
-// from several goroutines at once.
+// TestSameBits runs one program with different numbers of workers, each time from
+// several goroutines at once.
 func TestSameBits(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for _, d := range dtype.Floats() {
@@ -89,8 +89,8 @@ func TestSameBits(t *testing.T) {
 	}
 }
 
-// TestRunAllocates counts with the workers running; testing.AllocsPerRun would
-// leave them out.
+// TestRunAllocates counts allocations while workers run; testing.AllocsPerRun would
+// exclude them.
 func TestRunAllocates(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	p, inputs := largeProgram(t, dtype.Float16)
@@ -102,8 +102,8 @@ func TestRunAllocates(t *testing.T) {
 	}
 	const runs = 20
 	var before, after runtime.MemStats
-	// As testing.AllocsPerRun this is an average, rounded down: a goroutine that
-	// parks makes the Go runtime fill its lists of waiters now and then.
+	// Like testing.AllocsPerRun this is an average, rounded down: a goroutine that
+	// parks sometimes makes the Go runtime fill its lists of waiters.
 	least := uint64(1 << 62)
 	for range 3 {
 		run()

@@ -12,8 +12,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestPoolLevels holds pooling of every level of instructions against the
-// portable loops, with numbers that are equal and with NaNs.
+// TestPoolLevels compares pooling at every level with the portable loops, with equal
+// elements and NaNs.
 func TestPoolLevels(t *testing.T) {
 	isatest.ForEach(t, func(t *testing.T) {
 		if isa.Current() == isa.Portable {
@@ -49,8 +49,8 @@ func TestPoolLevels(t *testing.T) {
 					args, a.Dims = []array{grad}, x
 				}
 				got, want := eval(t, c, a, args...), portable(t, c, a, args...)
-				// Up to 27 terms of up to 4, with a rounding each; both sides round
-				// to the result's type.
+				// Up to 27 terms of up to 4, each with a rounding; both sides round to
+				// the result's type.
 				near(t, fmt.Sprint(c, " ", d, " ", x, " ", a), got, want.values(), 27*4)
 			}
 		}

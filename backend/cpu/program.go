@@ -26,23 +26,23 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// step is a value to be computed. Views have no kernel; what its reader makes
-// itself is computed only to be watched.
+// step is the computation of a value. Views have no kernel. A value that is fused into
+// its consumer is computed only if it is watched.
 type step struct {
 	pos     int
 	kernel  exec.Kernel
-	alone   exec.Kernel // that who watches gets, or nil: the same one
+	alone   exec.Kernel // kernel for watched runs, or nil: the same one
 	watched bool
 }
 
-// bind says that a value lies in a buffer of the caller.
+// bind records that a value lies in a buffer of the caller.
 type bind struct {
 	pos, bytes int
-	from       int // in Program.buffers
+	from       int // index in Program.buffers
 }
 
-// callerBuffer is an input or output that values lie in. What is overwritten is
-// outputs, and inputs that the plan donated.
+// callerBuffer is an input or output buffer. Outputs, and inputs that the plan donated,
+// are overwritten.
 type callerBuffer struct {
 	index, bytes     int
 	out, overwritten bool
@@ -66,15 +66,15 @@ type Program struct {
 	timing atomic.Bool
 }
 
-// execution is a run and the buffers that it is bound to. It goes back on the
-// program's list afterwards.
+// execution is a run and the buffers that it is bound to. The program keeps it for
+// later runs.
 type execution struct {
 	exec.Run
 	bound []*Buffer // the caller's, as in Program.buffers
 	times []int64
 }
 
-// compiler makes the kernels of a program.
+// compiler builds the kernels of a program.
 type compiler struct {
 	*exec.Builder
 	ctx     context.Context
@@ -130,7 +130,7 @@ func compile(ctx context.Context, d *Device, g *ir.Graph) (*Program, error) {
 	return p, nil
 }
 
-// place notes that the value at pos lies in a buffer of the caller.
+// place records that the value at pos lies in a buffer of the caller.
 func (p *Program) place(pos int, b callerBuffer) {
 	at := slices.IndexFunc(p.buffers, func(x callerBuffer) bool { return x.index == b.index && x.out == b.out })
 	if at < 0 {
@@ -141,7 +141,7 @@ func (p *Program) place(pos int, b callerBuffer) {
 	p.binds = append(p.binds, bind{pos, b.bytes, at})
 }
 
-// kernel makes the kernel of v.
+// kernel returns the kernel of v.
 func (b *compiler) kernel(v *ir.Value) (exec.Kernel, error) {
 	d := v.Type.DType
 	if len(v.Args) > 0 {
@@ -161,7 +161,7 @@ func (b *compiler) kernel(v *ir.Value) (exec.Kernel, error) {
 	return kernels[v.Op](b.Builder, v), nil
 }
 
-// kernels makes those that are not element-wise.
+// kernels builds the kernels of operations that are not element-wise.
 var kernels map[op.Code]func(*exec.Builder, *ir.Value) exec.Kernel
 
 func init() {
@@ -220,7 +220,7 @@ func (p *Program) Run(ctx context.Context, in, out []driver.Buffer) error {
 	return p.RunWatched(ctx, in, out, nil)
 }
 
-// RunWatched is Run, and calls see after each value.
+// RunWatched is Run; it calls see after each value.
 func (p *Program) RunWatched(ctx context.Context, in, out []driver.Buffer, see func(v *ir.Value, data []byte) error) error {
 	return p.runWith(ctx, in, out, nil, see)
 }
@@ -243,7 +243,7 @@ func (p *Program) runWith(ctx context.Context, in, out []driver.Buffer, t *exec.
 	return err
 }
 
-// get takes a run from the list, or makes one. Its error is a
+// get returns an execution that is not in use, or a new one. Its error is a
 // *backend.MemoryError.
 func (p *Program) get() (*execution, error) {
 	p.mu.Lock()
@@ -258,7 +258,7 @@ func (p *Program) get() (*execution, error) {
 	if err := p.device.reserve(min(need+p.plan.Scratch, op.Limit), "a run of "+p.graph.Describe()); err != nil {
 		return nil, err
 	}
-	p.device.held.Add(-int64(need + p.plan.Scratch)) // by whom it is held is counted below
+	p.device.held.Add(-int64(need + p.plan.Scratch)) // the lease and the helpers count it below
 	p.lease.Hold(need)
 	r := &execution{bound: make([]*Buffer, len(p.buffers)), times: make([]int64, len(p.graph.Values))}
 	r.Init(&p.plan)
@@ -270,7 +270,7 @@ func (p *Program) get() (*execution, error) {
 	return r, nil
 }
 
-// put returns a run to the list, without the caller's buffers.
+// put keeps an execution for later runs, without the caller's buffers.
 func (p *Program) put(r *execution) {
 	for _, b := range p.binds {
 		r.Values[b.pos] = nil
@@ -288,7 +288,7 @@ func (p *Program) put(r *execution) {
 	p.free = append(p.free, r)
 }
 
-// bind gives the values in the caller's buffers their memory.
+// bind binds the values in the caller's buffers to their memory.
 func (p *Program) bind(r *execution, in, out []driver.Buffer) error {
 	if len(in) != len(p.graph.Params) || len(out) != len(p.graph.Outputs) {
 		return fmt.Errorf("cpu: Run: got %d inputs and %d outputs, want %d and %d", len(in), len(out), len(p.graph.Params), len(p.graph.Outputs))
@@ -325,8 +325,8 @@ func (p *Program) bind(r *execution, in, out []driver.Buffer) error {
 	return nil
 }
 
-// unbind gives the caller's buffers back. Its error is that a kernel wrote to
-// one that the plan does not overwrite.
+// unbind removes the caller's buffers. It returns an error if a kernel wrote to a
+// buffer that the plan does not overwrite.
 func (p *Program) unbind(r *execution) (err error) {
 	for i, b := range p.buffers {
 		host := r.bound[i]
@@ -344,8 +344,8 @@ func (p *Program) unbind(r *execution) (err error) {
 	return err
 }
 
-// do runs the steps. When the context ends before the first that overwrites an
-// input, what is left of the one that runs is left undone.
+// do runs the steps. If the context ends before the first step that overwrites an
+// input, the rest of the current step is left out.
 func (p *Program) do(ctx context.Context, r *execution) error {
 	r.Done = ctx.Done()
 	r.Procs = runtime.GOMAXPROCS(0)
@@ -402,7 +402,7 @@ func (p *Program) do(ctx context.Context, r *execution) error {
 	return nil
 }
 
-// show shows the value at pos to who wants to see it.
+// show calls the watcher with the value at pos.
 func (p *Program) show(r *exec.Run, pos int) error {
 	if r.See == nil {
 		return nil
@@ -410,11 +410,11 @@ func (p *Program) show(r *exec.Run, pos int) error {
 	return r.See(p.graph.Values[pos], r.Values[pos])
 }
 
-// SetTiming switches the measuring of steps on or off.
+// SetTiming switches the timing of steps on or off.
 func (p *Program) SetTiming(on bool) { p.timing.Store(on) }
 
-// Times returns the nanoseconds of each value in the last run that was timed,
-// 0 for views and leaves. It is nil when none was.
+// Times returns the nanoseconds of each value in the last timed run, 0 for views and
+// leaves. It returns nil if no run was timed.
 func (p *Program) Times() []int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -440,7 +440,7 @@ func (p *Program) Trim() {
 	}
 }
 
-// loops is the programs of steps of loops among p's own.
+// loops returns the step programs of the loops in p.
 func (p *Program) loops() (all []*Program) {
 	for _, s := range p.steps {
 		if l, ok := s.kernel.(*stepLoop); ok {
@@ -456,8 +456,8 @@ func (p *Program) Workspace() int {
 	return own + (runtime.GOMAXPROCS(0)-1)*scratch
 }
 
-// workspace is what a run holds by itself, and what scratch memory a helper
-// needs.
+// workspace returns the bytes that a run holds itself, and the scratch memory of a
+// helper.
 func (p *Program) workspace() (own, scratch int) {
 	own, scratch = p.plan.Shared+8*p.plan.Sums+p.plan.Scratch, p.plan.Scratch
 	for _, n := range p.plan.Packed {

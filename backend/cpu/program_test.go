@@ -45,8 +45,7 @@ func TestBuffer(t *testing.T) {
 	}
 }
 
-// chain is two operations on an int32[3]: -(x+x), which are not fused when
-// watched.
+// chain is two operations on an int32[3], -(x+x), which are not fused in watched runs.
 func chain(t *testing.T, o ir.Options) *Program {
 	t.Helper()
 	g := ir.New(1)

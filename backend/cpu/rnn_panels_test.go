@@ -15,11 +15,10 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestScanFloat16NotFinite: infinities and NaN among the kernels, inputs and
-// first outputs of a scan of float16, and among the gradients that come to its
-// gradient, give on tile registers what float32 arithmetic gives with the same
-// functions of cells, for any number of workers, and with other elements as they
-// are.
+// TestScanFloat16NotFinite: infinities and NaN in the kernels, inputs and initial
+// outputs of a float16 scan, and in the gradients passed to its gradient, give the same
+// results on tile registers as float32 arithmetic with the same cell functions, for any
+// number of workers. Other elements are unaffected.
 func TestScanFloat16NotFinite(t *testing.T) {
 	const steps, batch, units, features = 3, 40, 20, 11
 	for _, cell := range []op.Cell{op.TanhCell, op.LSTMCell, op.GRUCell, op.GRUBeforeCell} {
@@ -46,8 +45,8 @@ func TestScanFloat16NotFinite(t *testing.T) {
 	}
 }
 
-// checkScanNotFinite compares the results of the instruction sets with vectors
-// of AVX-512, with an element of an operand that is special.
+// checkScanNotFinite compares the results of the AVX-512 levels for a special value in
+// an operand.
 func checkScanNotFinite(t *testing.T, what string, c op.Code, a op.Attr, shapes []op.Shape, operand int, special float64) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(5, uint64(operand)))
@@ -67,7 +66,7 @@ func checkScanNotFinite(t *testing.T, what string, c op.Code, a op.Attr, shapes 
 	var want []float64
 	isatest.ForEach(t, func(t *testing.T) {
 		if isa.Current() < isa.AVX512 {
-			return // other functions of infinities
+			return // differs in functions of infinities
 		}
 		g := ir.New(len(args))
 		var vals []*ir.Value
@@ -85,8 +84,8 @@ func checkScanNotFinite(t *testing.T, what string, c op.Code, a op.Attr, shapes 
 		if want == nil {
 			want = slices.Clone(got)
 		}
-		// Results are rounded to float16 at each step, and kernels so small that
-		// what differs in one matters less in the next. Sums go over all rows.
+		// Results are rounded to float16 at each step, and kernels are so small that a
+		// difference in one step matters less in the next. Sums are over all rows.
 		const tol = 4 * 0x1p-11
 		for i, g := range got {
 			if w := want[i]; g != w && !(g != g && w != w) && !(math.Abs(g-w) <= tol*max(1, math.Abs(w))) {

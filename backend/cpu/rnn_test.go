@@ -19,8 +19,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestScanWorkers: on every instruction set a scan and its gradient have the
-// same bits for every number of workers, and a run allocates nothing.
+// TestScanWorkers: at every level a scan and its gradient have the same bits for every
+// number of workers, and a run allocates nothing.
 func TestScanWorkers(t *testing.T) {
 	isatest.SkipEmulated(t, "how work is shared does not depend on the processor")
 	const steps, batch, units = 3, 70, 20
@@ -57,10 +57,10 @@ func TestScanWorkers(t *testing.T) {
 	})
 }
 
-// TestScanColumns: on every instruction set a scan of few rows and a large
-// kernel, which workers share by columns, has the bits of these rows in a larger
-// batch, which they share by rows, for every number of workers. On tile registers
-// float16 has not: few rows are multiplied in float32.
+// TestScanColumns: at every level a scan of few rows with a large kernel, which workers
+// share by columns, has the bits of the same rows in a larger batch, which they share
+// by rows, for every number of workers. This does not hold for float16 on tile
+// registers: few rows are multiplied in float32.
 func TestScanColumns(t *testing.T) {
 	isatest.SkipEmulated(t, "how work is shared does not depend on the processor")
 	const steps, few, many, units, features = 3, 3, 20, 376, 11
@@ -153,8 +153,8 @@ func TestScanColumns(t *testing.T) {
 	})
 }
 
-// TestScanKept: a scan of few rows and steps keeps packed kernels from run to
-// run, and makes them anew after they have been written to.
+// TestScanKept: a scan of few rows and steps caches packed kernels from run to run, and
+// packs them again after they have been overwritten.
 func TestScanKept(t *testing.T) {
 	isatest.SkipEmulated(t, "packed operands do not depend on the processor")
 	const steps, batch, units, features = 2, 3, 104, 90
@@ -186,7 +186,7 @@ func TestScanKept(t *testing.T) {
 				if err := in[changed].CopyIn(randomArray(rng, d, args[changed].Shape...).data); err != nil {
 					t.Fatal(err)
 				}
-				want := scan() // not known yet, so packed for this run
+				want := scan() // version not seen before, so packed for this run
 				for range 3 {
 					if !bytes.Equal(scan(), want) {
 						t.Fatalf("%v: other bits with kernels that are kept", d)
@@ -198,7 +198,7 @@ func TestScanKept(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i := range r.Packed { // the copies are what is read
+			for i := range r.Packed { // so that results show whether the copies are read
 				clear(r.Packed[i].Data)
 			}
 			p.put(r)
@@ -209,8 +209,8 @@ func TestScanKept(t *testing.T) {
 	})
 }
 
-// TestScanGradNotFinite: on every instruction set gradients by weights are not
-// finite where they depend on a gradient that is not, and finite elsewhere.
+// TestScanGradNotFinite: at every level weight gradients are non-finite where they
+// depend on a non-finite gradient, and finite elsewhere.
 func TestScanGradNotFinite(t *testing.T) {
 	const steps, batch, units, features = 9, 40, 32, 40
 	s := &op.Scan{Cell: op.LSTMCell, Steps: true, Weights: true}
@@ -225,8 +225,7 @@ func TestScanGradNotFinite(t *testing.T) {
 		for _, ty := range types {
 			args = append(args, arrayOf(d, ty.Shape, func(int) float64 { return (rng.Float64() - 0.5) / 4 }))
 		}
-		// The one that step 0 adds for a unit has only this step's gates of
-		// that unit depend on it.
+		// At step 0, only the gates of a unit depend on the gradient of its output.
 		const unit = 5
 		first := args[2].data[unit*d.Size():][:d.Size()]
 		dtype.FromF64(first, []float64{math.Inf(1)}, d)
@@ -254,7 +253,8 @@ func TestScanGradNotFinite(t *testing.T) {
 	}
 }
 
-// TestLoopWorkers: so have loops, whose parts begin at cache lines or not.
+// TestLoopWorkers is TestScanWorkers for loops, whose parts begin at cache lines or
+// not.
 func TestLoopWorkers(t *testing.T) {
 	for _, d := range dtype.Floats() {
 		for _, units := range []int{7, 64} {
@@ -301,10 +301,9 @@ func sameForWorkers(t *testing.T, name string, c op.Code, a op.Attr, types ...op
 			t.Errorf("%s: other bits with %d workers", name, procs)
 		}
 		if procs == 1 {
-			// An average, rounded down: workers of the run before, of which
-			// there are up to four, go to sleep meanwhile, and the runtime
-			// allocates a waiting list's entry for each after GOMAXPROCS has
-			// changed.
+			// An average, rounded down: up to four workers of the run before go to
+			// sleep meanwhile, and the runtime allocates a waiting list's entry for
+			// each after GOMAXPROCS has changed.
 			if n := testing.AllocsPerRun(8, run); n > 0 {
 				t.Errorf("%s: a run allocates %v times, want 0", name, n)
 			}

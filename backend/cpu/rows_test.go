@@ -14,9 +14,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestSoftmaxLevels runs softmaxes and their gradients over rows of whole
-// vectors and of others on every instruction set, against the expansion in
-// float64, with the same bits for any number of workers.
+// TestSoftmaxLevels runs softmaxes and their gradients over rows of whole vectors and
+// others at every level: they agree with the expansion in float64 and have the same
+// bits for any number of workers.
 func TestSoftmaxLevels(t *testing.T) {
 	isatest.ForEach(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(31, 32))
@@ -28,21 +28,21 @@ func TestSoftmaxLevels(t *testing.T) {
 					a := op.Attr{Axes: []int{1}}
 					want := evalExpanded(t, c, a, x.converted(dtype.Float64))
 					checkExpanded(t, fmt.Sprint(c, x.Type), c, a, []array{x}, want, want.Shape.Size(), rel)
-					a.DType = dtype.Float32 // rows of one type to those of another
+					a.DType = dtype.Float32 // rows of one type to rows of another
 					want = evalExpanded(t, c, op.Attr{Axes: []int{1}}, x.converted(dtype.Float64))
 					checkExpanded(t, fmt.Sprint(c, x.Type, " to float32"), c, a, []array{x}, want, want.Shape.Size(), rel)
 				}
 				a := op.Attr{Axes: []int{1}}
 				want := evalExpanded(t, op.SoftmaxGrad, a, x.converted(dtype.Float64), g.converted(dtype.Float64))
-				// The sum of up to 5003 products of numbers below 2 is rounded like the
-				// sum's largest values, some tens.
+				// The sum of up to 5003 products of numbers below 2 has the rounding
+				// error of its largest partial sums, some tens.
 				checkExpanded(t, fmt.Sprint(op.SoftmaxGrad, x.Type), op.SoftmaxGrad, a, []array{x, g}, want, want.Shape.Size(), 16*rel)
 			}
 		}
 	})
 }
 
-// TestLargeRows: results that go around the caches have the bits of small ones.
+// TestLargeRows: results that are stored non-temporally have the bits of small ones.
 func TestLargeRows(t *testing.T) {
 	isatest.ForEach(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(33, 34))
@@ -81,8 +81,8 @@ func TestLargeRows(t *testing.T) {
 	})
 }
 
-// TestFarMoments: the variance of a row whose mean is many standard deviations
-// from 0, or whose first element is, does not cancel.
+// TestFarMoments: the variance of a row does not cancel if its mean, or only its first
+// element, is many standard deviations from 0.
 func TestFarMoments(t *testing.T) {
 	isatest.ForEach(t, func(t *testing.T) {
 		const n = 1000
@@ -103,8 +103,9 @@ func TestFarMoments(t *testing.T) {
 			}
 			p := lanes.NewRows(x.Type, n, dtype.Float32)
 			m, v := p.MomentsOf(dtype.View[float32](x.data), x.data, false, make([]float32, lanes.PassNumbers))
-			// Sums of up to 16 squares in a lane, each rounded, and a shift of up to
-			// 4 standard deviations, whose square is taken off 17 times the variance.
+			// Sums of up to 16 squares per lane, each rounded, and a shift of up to 4
+			// standard deviations, whose square is subtracted from 17 times the
+			// variance.
 			if tol := 17 * 16 * 0x1p-24; math.Abs(m-mean) > tol || math.Abs(v-variance) > tol*variance {
 				t.Errorf("first element %v: mean %v, variance %v, want %v, %v", first, m, v, mean, variance)
 			}

@@ -12,9 +12,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestScatterAddSorted: long rows, each of which is made in one go, have the bits
-// of the portable path, which adds in the same order: rows that nothing goes to,
-// zeros of either sign, results that go around the caches and those that do not.
+// TestScatterAddSorted: long rows, each summed at once, have the bits of the portable
+// path, which adds in the same order: rows without terms, zeros of either sign, results
+// stored non-temporally or not.
 func TestScatterAddSorted(t *testing.T) {
 	for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 		for _, c := range []struct{ limit, n, inner int }{

@@ -11,22 +11,21 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// RunTraced is Run, and tells what the workers have done: worker 0 is the
-// caller, whose spans are those of the values as a whole; the others' are the
-// parts of it that they helped with.
+// RunTraced is Run; it returns what each worker has done. Worker 0 is the caller, whose
+// spans are whole values; the others' spans are their parts of a value.
 func (p *Program) RunTraced(ctx context.Context, in, out []driver.Buffer) ([]driver.Span, error) {
 	t := &exec.Tracer{Begin: time.Now()}
 	err := p.runWith(ctx, in, out, t, nil)
 	return t.Spans, err
 }
 
-// labels says by which layer and operation profiles find a value.
+// labels returns the layer and operation of a value as labels for profiles.
 func labels(v *ir.Value) context.Context {
 	return pprof.WithLabels(context.Background(), pprof.Labels("layer", v.Path, "op", v.Op.String()))
 }
 
-// labelled are the labels of the values of a program, nil unless MEZZO_DEBUG
-// asks for them.
+// labelled returns the labels of a program's values, or nil unless MEZZO_DEBUG asks for
+// them.
 func labelled(g *ir.Graph) []context.Context {
 	if !backend.DebugFromEnv().Pprof {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// traffic is the memory traffic of an optimizer with next to no arithmetic:
-// a gradient is read, and slots and weight are read and written in place.
+// traffic is the memory traffic of an optimizer with almost no arithmetic: a gradient
+// is read, and slots and weight are read and written in place.
 type traffic struct {
 	gradient []float32
 	moved    [][]float32
@@ -36,7 +36,7 @@ func (t *traffic) Chunk(_ *exec.Run, _ *exec.Worker, i int) {
 	}
 }
 
-// seconds is the best of a few rounds with blocks of several sizes.
+// seconds returns the best of a few rounds with blocks of several sizes.
 func (t *traffic) seconds() float64 {
 	best := time.Duration(1 << 62)
 	r := &exec.Run{Plan: &exec.Plan{}, Procs: runtime.GOMAXPROCS(0)}
@@ -50,7 +50,7 @@ func (t *traffic) seconds() float64 {
 	return best.Seconds()
 }
 
-// updateRule records new slots and the new weight from old ones and a gradient.
+// updateRule records the new slots and weight for old ones and a gradient.
 type updateRule struct {
 	name  string
 	slots int
@@ -70,7 +70,7 @@ func (b *updates) num(x float64) *ir.Value {
 	return record(b.tb, b.g, op.Const, op.Attr{DType: dtype.Float32, Value: x})
 }
 
-// lerp is v + (x-v)·s, without numbers that are almost 0: see package optimizers.
+// lerp is v + (x-v)·s that flushes numbers near 0: see package optimizers.
 func (b *updates) lerp(v, x *ir.Value, s float64) *ir.Value {
 	small := b.num(0x1p-80)
 	return b.do(op.Sub, b.do(op.Add, b.do(op.Add, v, b.do(op.Mul, b.do(op.Sub, x, v), b.num(s))), small), small)
@@ -130,9 +130,9 @@ func (u updateRule) graph(tb testing.TB, n int) *ir.Graph {
 	return b.g
 }
 
-// BenchmarkUpdate moves 20 million parameters by several rules: nanoseconds a
-// parameter, useful bytes a second, and the share of what loops with the same
-// traffic and one addition for each array reach before and after.
+// BenchmarkUpdate updates 20 million parameters by several rules. It reports
+// nanoseconds per parameter, useful bytes per second, and the share of the rate of
+// loops with the same traffic and one addition per array, measured before and after.
 func BenchmarkUpdate(b *testing.B) {
 	const n = 20_000_000
 	for _, u := range updateRules {

@@ -12,9 +12,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// TestUpdateBits: an update in one pass, with the loops that there are for what
-// optimizers do, has the bits of its operations one by one, in place and not, and
-// for gradients and slots that are almost 0 too.
+// TestUpdateBits: an update in one pass, with the loops for optimizers, has the bits of
+// its operations one by one, in place and not, also for gradients and slots that are
+// almost 0.
 func TestUpdateBits(t *testing.T) {
 	forEachVectors(t, func(t *testing.T) {
 		for _, u := range updateRules {

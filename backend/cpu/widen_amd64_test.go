@@ -8,10 +8,10 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// Tests use the products of AVX512-BF16 also on processors where they are slow.
+// Test the products of AVX512-BF16 also on processors where they are slow.
 func init() { gemm.WidenBF16 = false }
 
-// TestWidenBF16: the device describes what products of bfloat16 compute in.
+// TestWidenBF16: the description tells the type that bfloat16 products compute in.
 func TestWidenBF16(t *testing.T) {
 	before := isa.Use(isa.AVX512BF16)
 	defer func() {

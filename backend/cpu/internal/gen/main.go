@@ -1,8 +1,8 @@
-// Command gen writes the assembly of packages gemm and vec with its Go
-// declarations. Run it by go generate in backend/cpu; docs/kernels.md tells how
-// a kernel comes to be.
+// Command gen writes the assembly of packages gemm and vec with its Go declarations.
+// Run it by go generate in backend/cpu; docs/kernels.md describes how a kernel comes to
+// be.
 //
-// Its test fails where a file is not what the generators write, or is left over.
+// Its test fails if a file differs from what the generators write, or is left over.
 package main
 
 //go:generate go run . ..
@@ -79,8 +79,8 @@ func write(dir string) error {
 	return nil
 }
 
-// generated returns the generated files that there are: all assembly, and Go
-// files marked as such.
+// generated returns the existing generated files: all assembly, and Go files marked as
+// such.
 func generated(dir string) ([]string, error) {
 	var list []string
 	for _, p := range []string{"gemm", "vec"} {

@@ -12,7 +12,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/vec"
 )
 
-// TestFiles fails where a generated file is stale, missing or left over.
+// TestFiles fails if a generated file is stale, missing or left over.
 func TestFiles(t *testing.T) {
 	const dir = ".."
 	all, err := files()

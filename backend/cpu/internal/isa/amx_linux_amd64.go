@@ -2,9 +2,9 @@ package isa
 
 import "syscall"
 
-// useAMX asks the system for the tile registers, which it gives to processes
-// that ask, and reports whether it did: the state of threads that use them is
-// large. The processor must have AMX-BF16.
+// useAMX requests permission for the tile registers from the system and reports whether
+// it was granted: Linux requires this because they enlarge the state of threads. The
+// processor must have AMX-BF16.
 func useAMX() bool {
 	const (
 		archPrctl  = 158

@@ -2,6 +2,5 @@
 
 package isa
 
-// useAMX reports whether the system gives the tile registers to this process:
-// no system but Linux has a documented way to ask.
+// useAMX returns false: only Linux has a documented way to request the tile registers.
 func useAMX() bool { return false }

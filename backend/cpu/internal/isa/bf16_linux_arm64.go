@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// hasBF16 reports whether the processor multiplies bfloat16: the bit BF16 of
-// what the kernel hands to programs as HWCAP2.
+// hasBF16 reports whether the processor has bfloat16 products (FEAT_BF16): bit BF16 of
+// HWCAP2.
 func hasBF16() bool {
 	const tag, bit = 26, 1 << 14
 	entries, err := os.ReadFile("/proc/self/auxv")

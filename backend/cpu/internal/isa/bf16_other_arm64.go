@@ -2,6 +2,5 @@
 
 package isa
 
-// hasBF16 reports whether the processor multiplies bfloat16; here the system
-// does not say.
+// hasBF16 returns false: this system does not tell.
 func hasBF16() bool { return false }

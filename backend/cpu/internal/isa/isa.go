@@ -1,5 +1,5 @@
-// Package isa knows the levels of vector instructions that kernels are written
-// for: which of them the processor has, and which one is in use.
+// Package isa has the levels of vector instructions that kernels are written for: which
+// of them the processor supports, and which one is in use.
 //
 // On amd64 there are AVX2 (with FMA and F16C), AVX-512, AVX-512 with products of
 // bfloat16, and AMX; on arm64 Advanced SIMD (NEON), without and with products of
@@ -43,7 +43,7 @@ var names = map[Level]struct{ word, name string }{
 // String returns the level's word in MEZZO_CPU.
 func (l Level) String() string { return names[l].word }
 
-// Name returns the level's name for people.
+// Name returns the level's full name.
 func (l Level) Name() string { return names[l].name }
 
 // level is the level in use: the best of the processor unless MEZZO_CPU names a

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Code returns the machine code of instructions by Go's assembler for an
-// architecture. Definitions are macros that they use.
+// Code returns the machine code that Go's assembler makes of instructions for an
+// architecture. definitions are macros that they use.
 func Code(t testing.TB, arch, definitions, instructions string) []byte {
 	t.Helper()
 	const noSplit = "4"
@@ -24,9 +24,8 @@ func Code(t testing.TB, arch, definitions, instructions string) []byte {
 	return code
 }
 
-// Functions returns the machine code of the functions of a file, in hexadecimal,
-// with the relocations. Files are the contents of it and of what it includes, by
-// name.
+// Functions returns the machine code of the functions of a file, in hexadecimal, with
+// the relocations. files has the contents of the file and of its includes by name.
 func Functions(t testing.TB, arch string, files map[string]string, file string) map[string]string {
 	t.Helper()
 	dir := t.TempDir()

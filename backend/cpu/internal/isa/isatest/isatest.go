@@ -1,5 +1,5 @@
-// Package isatest runs tests under every level of instructions, and leaves out what
-// a special run of the tests need not repeat.
+// Package isatest runs tests at every level of instructions, and skips tests that
+// special runs need not repeat.
 package isatest
 
 import (
@@ -9,10 +9,10 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 )
 
-// ForEach runs f for every level that the processor supports. Programs that f
-// compiles use that level. Tests that call it must not run in parallel with others
-// of their package. With -short in a process with MEZZO_CPU the test is skipped: one
-// without has run it.
+// ForEach runs f for every level that the processor supports. Programs that f compiles
+// use that level. Tests that call it must not run in parallel with others of their
+// package. With -short and MEZZO_CPU set it skips the test: the run without MEZZO_CPU
+// covers it.
 func ForEach(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	if testing.Short() && os.Getenv("MEZZO_CPU") != "" {
@@ -23,7 +23,7 @@ func ForEach(t *testing.T, f func(t *testing.T)) {
 		all = all[min(1, len(all)-1):] // portable Go is the same everywhere
 	}
 	if testing.Short() && raceDetector {
-		all = all[len(all)-1:] // they share memory in the same way
+		all = all[len(all)-1:] // all levels share memory in the same way
 	}
 	for _, l := range all {
 		t.Run(l.String(), func(t *testing.T) {
@@ -33,12 +33,11 @@ func ForEach(t *testing.T, f func(t *testing.T)) {
 	}
 }
 
-// Emulated reports whether the tests run on an emulated processor, which .ci/arm64
-// says by an environment variable.
+// Emulated reports whether the tests run on an emulated processor, as .ci/arm64 does.
 func Emulated() bool { return os.Getenv("MEZZO_TEST_EMULATED") != "" }
 
-// SkipEmulated skips a test that takes minutes under emulation with -short. why says
-// what else tests the same code.
+// SkipEmulated skips a test that takes minutes under emulation with -short. why names
+// the tests that cover the same code.
 func SkipEmulated(t *testing.T, why string) {
 	t.Helper()
 	if Emulated() && testing.Short() {
