@@ -53,9 +53,9 @@ func firstLayer(t *testing.T, d dtype.DType, batch, size, outs int) (*Program, [
 	return p.(*Program), in
 }
 
-// TestTogether: batch-tiled kernels give the same bits as one by one, for any number of
+// TestBatchTiling: batch-tiled kernels give the same bits as one by one, for any number of
 // workers, and runs allocate nothing.
-func TestTogether(t *testing.T) {
+func TestBatchTiling(t *testing.T) {
 	isatest.SkipEmulated(t, "how kernels are joined does not depend on the processor")
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	isatest.ForEach(t, func(t *testing.T) {

@@ -13,11 +13,11 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestGatherInRegisters: rows of a table with one element-wise consumer are fused into
+// TestFusedGather: rows of a table with one element-wise consumer are fused into
 // it with the same bits, and an index out of range fails the run.
-func TestGatherInRegisters(t *testing.T) { forEachVectors(t, testGatherInRegisters) }
+func TestFusedGather(t *testing.T) { forEachVectors(t, testFusedGather) }
 
-func testGatherInRegisters(t *testing.T) {
+func testFusedGather(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 		for _, width := range []int{1, 3, 64, 517, 3000} {

@@ -16,10 +16,10 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestSources: products that round their operand as they pack it give the bits
-// of those that read it rounded, whichever operand it is, also of numbers that
-// float16 does not have, and a cast that somebody else reads is made.
-func TestSources(t *testing.T) {
+// TestFoldedCasts: products that round an operand as they pack it have the bits of
+// products of the rounded operand, for either operand, also for numbers outside
+// float16's range. A cast with another reader is computed.
+func TestFoldedCasts(t *testing.T) {
 	special := []float64{0, math.Copysign(0, -1), math.Inf(1), math.NaN(), 1e9, 0x1p-25, 0x1.8p-24, 65519, 0x1p-149}
 	isatest.ForEach(t, func(t *testing.T) {
 		set := gemm.Current()

@@ -16,12 +16,12 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestHalves: 16-bit bodies that compile to one loop from memory to memory have the
+// TestLowPrecision: 16-bit bodies that compile to one loop from memory to memory have the
 // bits of their operations one by one in Go, also for infinities, NaNs and subnormal
 // numbers.
-func TestHalves(t *testing.T) { forEachVectors(t, testHalves) }
+func TestLowPrecision(t *testing.T) { forEachVectors(t, testLowPrecision) }
 
-func testHalves(t *testing.T) {
+func testLowPrecision(t *testing.T) {
 	if vec.Current() == nil {
 		return // the reference itself
 	}

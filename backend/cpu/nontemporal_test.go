@@ -16,20 +16,20 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/philox"
 )
 
-// TestAround: results stored non-temporally equal those of small tensors, including the
+// TestNonTemporal: results stored non-temporally equal those of small tensors, including the
 // last elements.
-func TestAround(t *testing.T) { forEachVectors(t, testAround) }
+func TestNonTemporal(t *testing.T) { forEachVectors(t, testNonTemporal) }
 
-func testAround(t *testing.T) {
+func testNonTemporal(t *testing.T) {
 	for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 		// A rounded sum, and a sum rounded before the operation that stores it.
 		for _, last := range []op.Code{op.Identity, op.Relu} {
-			t.Run(fmt.Sprint(d, last), func(t *testing.T) { testAroundOf(t, d, last) })
+			t.Run(fmt.Sprint(d, last), func(t *testing.T) { testNonTemporalOf(t, d, last) })
 		}
 	}
 }
 
-func testAroundOf(t *testing.T, d dtype.DType, last op.Code) {
+func testNonTemporalOf(t *testing.T, d dtype.DType, last op.Code) {
 	size := d.Size()
 	const part = 1 << 12
 	n := elementwise.ReuseBytes/(2*size) + part + 13
@@ -78,11 +78,11 @@ func testAroundOf(t *testing.T, d dtype.DType, last op.Code) {
 	}
 }
 
-// TestRandomInRegisters: random numbers with one element-wise consumer are fused into
+// TestFusedRandom: random numbers with one element-wise consumer are fused into
 // it and have the same bits; a watched run sees them. All others are stored.
-func TestRandomInRegisters(t *testing.T) { forEachVectors(t, testRandomInRegisters) }
+func TestFusedRandom(t *testing.T) { forEachVectors(t, testFusedRandom) }
 
-func testRandomInRegisters(t *testing.T) {
+func testFusedRandom(t *testing.T) {
 	dims := op.Shape{3, 37, 43}
 	numbers := make([]float32, dims.Size())
 	philox.Uniform(12345, 7, 5, numbers)

@@ -16,10 +16,10 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestParts: the results of a LayerNormGrad with their own slots have the bits of those
+// TestSplitResults: the results of a LayerNormGrad with their own slots have the bits of those
 // copied out of the packed result and cast, for every subset that may be wanted, also
 // if rows are stored non-temporally.
-func TestParts(t *testing.T) {
+func TestSplitResults(t *testing.T) {
 	large := lanes.NonTemporalBytes/2/1024 + 3 // rows of 16 bits
 	isatest.ForEach(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
@@ -30,15 +30,15 @@ func TestParts(t *testing.T) {
 					}
 					rng := rand.New(rand.NewPCG(5, 6))
 					in := []array{randomArray(rng, d, s...), randomArray(rng, dtype.Float32, s[1]), randomArray(rng, d, s...)}
-					t.Run(fmt.Sprint(d, s, wanted), func(t *testing.T) { sameParts(t, op.LayerNormGrad, op.Attr{Epsilon: 1e-3}, in, wanted[:]) })
+					t.Run(fmt.Sprint(d, s, wanted), func(t *testing.T) { sameResults(t, op.LayerNormGrad, op.Attr{Epsilon: 1e-3}, in, wanted[:]) })
 				}
 			}
 		}
 	})
 }
 
-// TestAttentionParts is TestParts for attention with few keys.
-func TestAttentionParts(t *testing.T) {
+// TestSplitAttention is TestSplitResults for attention with few keys.
+func TestSplitAttention(t *testing.T) {
 	steps := lanes.NonTemporalBytes/4/64/128 + 5
 	isatest.ForEach(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
@@ -52,25 +52,25 @@ func TestAttentionParts(t *testing.T) {
 				}
 				a, in := s.operands(d)
 				t.Run(fmt.Sprint(d, s.t), func(t *testing.T) {
-					sameParts(t, op.AttentionForward, a, in, []bool{true, true})
-					sameParts(t, op.AttentionForward, a, in, []bool{true, false})
+					sameResults(t, op.AttentionForward, a, in, []bool{true, true})
+					sameResults(t, op.AttentionForward, a, in, []bool{true, false})
 					if s.t != 37 {
 						return
 					}
 					forward := array{Type: op.Type{DType: dtype.Float32, Shape: op.Shape{s.b * s.t * s.h * (s.e + 2)}}}
 					forward.data = make([]byte, forward.Bytes())
 					in = gradOperands(s, d, in, forward)
-					sameParts(t, op.AttentionGrad, a, in, []bool{true, true, true})
-					sameParts(t, op.AttentionGrad, a, in, []bool{false, true, false})
+					sameResults(t, op.AttentionGrad, a, in, []bool{true, true, true})
+					sameResults(t, op.AttentionGrad, a, in, []bool{false, true, false})
 				})
 			}
 		}
 	})
 }
 
-// sameParts compares the wanted results of an operation, the first of which is cast to
+// sameResults compares the wanted results of an operation, the first of which is cast to
 // the first argument's type, with and without splitting.
-func sameParts(t *testing.T, c op.Code, a op.Attr, in []array, wanted []bool) {
+func sameResults(t *testing.T, c op.Code, a op.Attr, in []array, wanted []bool) {
 	want := make([][]byte, len(wanted))
 	for _, skip := range [][]string{{"split"}, nil} {
 		g := ir.New(len(in))
