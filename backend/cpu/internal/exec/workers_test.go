@@ -13,8 +13,8 @@ type counter []atomic.Int32
 
 func (c counter) Chunk(_ *Run, _ *Worker, i int) { c[i].Add(1) }
 
-// TestParallelDoesAllOnce has many goroutines share the pool: more than it has
-// places for, with more workers than a job has ranges.
+// TestParallelDoesAllOnce uses the pool from more goroutines than it has places, with
+// more workers than a job has ranges.
 func TestParallelDoesAllOnce(t *testing.T) {
 	const procs = maxRanges + 3
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
@@ -38,7 +38,7 @@ func TestParallelDoesAllOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// TestPoolForgetsRuns: the pool does not keep the memory of a run that is over.
+// TestPoolForgetsRuns: the pool does not keep the memory of a finished run.
 func TestPoolForgetsRuns(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	r := &Run{Plan: &Plan{}, Procs: 4}
@@ -61,7 +61,7 @@ func TestPoolForgetsRuns(t *testing.T) {
 	}
 }
 
-// nothing is a task without work, and busy one whose chunks take a while.
+// nothing is a task without work; busy is a task whose chunks take a while.
 type (
 	nothing struct{}
 	busy    struct{ loops int }
@@ -79,9 +79,9 @@ func (b busy) Chunk(*Run, *Worker, int) {
 
 var sink atomic.Uint64
 
-// BenchmarkForkJoin is the price of sharing out: a task without work, and
-// tasks of eight chunks of a few microseconds in all, which two cores do in
-// half the time that one needs at best.
+// BenchmarkForkJoin measures the cost of distributing work: a task without work, and
+// tasks of eight chunks of a few microseconds in all, which two cores do in at least
+// half the time of one.
 func BenchmarkForkJoin(b *testing.B) {
 	r := &Run{Plan: &Plan{}, Procs: runtime.GOMAXPROCS(0)}
 	b.Run("empty", func(b *testing.B) {

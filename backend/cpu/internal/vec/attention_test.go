@@ -13,8 +13,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// scoreBlock is rows of n numbers, with room for whole vectors and some more,
-// and guards before, behind and after the last row.
+// scoreBlock is rows of n numbers with room for whole vectors and more, and guards
+// before, between and after the rows.
 type scoreBlock struct {
 	data  []float32
 	ld, n int // elements
@@ -34,7 +34,7 @@ func newScoreBlock(rng *rand.Rand, n, all, rows int) *scoreBlock {
 			b.row(r)[i] = 8*rng.Float32() - 4
 		}
 		for i := n; i < all; i++ {
-			b.row(r)[i] = float32(math.NaN()) // whatever was there
+			b.row(r)[i] = float32(math.NaN()) // any previous contents
 		}
 	}
 	return b
@@ -44,7 +44,7 @@ func (b *scoreBlock) row(r int) []float32 { return b.data[16+r*b.ld:] }
 
 func (b *scoreBlock) at() unsafe.Pointer { return unsafe.Pointer(&b.data[16]) }
 
-// weights are the first n elements that came in place of row r.
+// weights returns the first n weights of row r.
 func (b *scoreBlock) weights(r, n int, half bool) []float64 {
 	x, d := make([]float64, n), dtype.Float32
 	if half {
@@ -64,8 +64,8 @@ func (b *scoreBlock) guarded(t *testing.T, all int) {
 	}
 }
 
-// TestScores compares the loops over scores with what they are said to do, in
-// float64, for rows of every length up to some vectors.
+// TestScores compares the loops over scores with their definitions in float64, for rows
+// of every length up to some vectors.
 func TestScores(t *testing.T) {
 	rng := rand.New(rand.NewPCG(31, 32))
 	forEachSet(t, func(t *testing.T, s *Set) {
@@ -80,8 +80,8 @@ func TestScores(t *testing.T) {
 				}
 				weigh, slopes, choose, rel = s.WeighBF16, s.SlopesBF16, s.ChooseU16, 0x1p-8+0x1p-13
 			}
-			// A difference, its factor and their product are rounded, which is relative
-			// to the exponent.
+			// A difference, its factor and their product are rounded, relative to the
+			// exponent.
 			power := func(exponent float64) (e, off float64) {
 				e = math.Exp(exponent)
 				return e, e * (rel - max(-200, exponent)*0x1p-22)
@@ -126,7 +126,7 @@ func TestScores(t *testing.T) {
 				}
 				before = append([]float32(nil), x.data...)
 				dx := append([]float32(nil), d.data...)
-				// Nothing is above the largest, which the second row's is not.
+				// No score is above the largest, except the second row's.
 				top, inverse, mean := []float32{4, 1, 0}, []float32{0.5, 0.25, 0}, []float32{0.5, -2, 1}
 				slopes(x.at(), d.at(), 4*x.ld, n, all, rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&inverse[0]), unsafe.Pointer(&mean[0]), unsafe.Pointer(&numbers[0]))
 				x.guarded(t, all)
@@ -171,9 +171,9 @@ func TestScores(t *testing.T) {
 	})
 }
 
-// TestScoresFar: weights depend on the differences of scores alone, to the last bit,
-// and one that is a little above the largest, as another order of sums may make it,
-// is no more than that.
+// TestScoresFar: weights depend on the differences of scores alone, to the last bit. A
+// score slightly above the largest, as another order of sums may give, has the largest
+// weight.
 func TestScoresFar(t *testing.T) {
 	forEachSet(t, func(t *testing.T, s *Set) {
 		const n, all, ld = 40, 48, 64
@@ -184,7 +184,7 @@ func TestScoresFar(t *testing.T) {
 			}
 			y := append([]float32(nil), x...)
 			y[9] = far + 0x1p6
-			if s.Scores == nil { // what there is of it
+			if s.Scores == nil { // only that loop
 				numbers := []float32{0.01, far, 1, 0}
 				s.Exp2BelowSum(x[:n], x[:n], numbers)
 				sum = numbers[3]
@@ -212,8 +212,8 @@ func TestScoresFar(t *testing.T) {
 	})
 }
 
-// weighNothing: rows of -∞ have weights of 0, a NaN reaches the sum, and the
-// largest so far stays.
+// weighNothing: rows of -∞ have weights of 0, a NaN reaches the sum, and the largest
+// score so far is unchanged.
 func weighNothing(t *testing.T, weigh func(x unsafe.Pointer, ld, n, all, rows int, top, sum, s unsafe.Pointer), half bool) {
 	const n = 20
 	x := &scoreBlock{data: make([]float32, 16+3*40), ld: 40, n: n, rows: 3}
@@ -237,8 +237,8 @@ func weighNothing(t *testing.T, weigh func(x unsafe.Pointer, ld, n, all, rows in
 	}
 }
 
-// TestScoreRows compares the loops that copy rows, scale them and multiply two
-// with what they are said to do.
+// TestScoreRows compares the loops that copy rows, scale them and multiply two with
+// their definitions.
 func TestScoreRows(t *testing.T) {
 	rng := rand.New(rand.NewPCG(33, 34))
 	forEachSet(t, func(t *testing.T, s *Set) {

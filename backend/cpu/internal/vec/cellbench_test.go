@@ -10,8 +10,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// BenchmarkCells runs cells on a block of rows that stays in the caches, and
-// on ones whose stored operands come from further away each time.
+// BenchmarkCells runs cells on a block of rows that stays in the caches, and on blocks
+// whose stored operands come from memory.
 func BenchmarkCells(b *testing.B) {
 	for set, s := range sets() {
 		b.Run(set, func(b *testing.B) { benchmarkCells(b, s) })

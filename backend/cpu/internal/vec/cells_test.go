@@ -13,9 +13,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// cellSpec is a loop of a cell: its operands, capital letters for those that
-// are stored, and what it computes of one element. Written ones are those that
-// f changes.
+// cellSpec is a cell's loop: its operands, in capitals if they are stored, the
+// definition for one element, and the operands that it writes.
 type cellSpec struct {
 	name     string
 	operands string
@@ -49,8 +48,8 @@ var cellSpecs = []cellSpec{
 	}},
 }
 
-// matrix is rows of elements of a type, with others between and around them
-// that nobody may write.
+// matrix is rows of elements of a type, with others between and around them that must
+// not change.
 type matrix struct {
 	d              dtype.DType
 	data           []byte
@@ -78,9 +77,9 @@ func (m *matrix) get(r, i int) float64 {
 
 func (m *matrix) set(r, i int, x float64) { dtype.FromF64(m.element(r, i), []float64{x}, m.d) }
 
-// TestCells holds cells against the same functions in float64: each function
-// may be 16 units off, those of cells that store bfloat16 2⁻¹², and what is
-// stored is rounded once.
+// TestCells compares cells with the same functions in float64: each function may be 16
+// units off, or 2⁻¹² for cells that store bfloat16, and stored results are rounded
+// once.
 func TestCells(t *testing.T) {
 	forEachSet(t, func(t *testing.T, s *Set) {
 		types := map[string]struct {

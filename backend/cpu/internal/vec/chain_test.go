@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// TestChains holds chains against the same operations in Go, each rounded: the
-// conversions keep the compiler from contracting them.
+// TestChains compares chains with the same operations in Go, each rounded: conversions
+// keep the compiler from fusing them.
 func TestChains(t *testing.T) {
 	a, b := pairs()
 	c := append(slices.Clone(a[len(a)/3:]), a[:len(a)/3]...)
@@ -55,7 +55,7 @@ func TestChains(t *testing.T) {
 	})
 }
 
-// TestMoments holds the loop of all three against the loops of each.
+// TestMoments compares the loop of all three chains with the loops of each.
 func TestMoments(t *testing.T) {
 	a, b := pairs()
 	forEachSet(t, func(t *testing.T, s *Set) {
@@ -88,8 +88,8 @@ func TestMoments(t *testing.T) {
 	})
 }
 
-// TestGelu: the activation and its gradient have the bits of the operations that
-// they are made of, for whole vectors and what is left, also in place.
+// TestGelu: the activation and its gradient have the bits of their operations one by
+// one, in whole vectors and after them, also in place.
 func TestGelu(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	forEachSet(t, func(t *testing.T, s *Set) {

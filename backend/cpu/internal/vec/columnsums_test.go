@@ -16,8 +16,8 @@ func TestColumnSums(t *testing.T) {
 	})
 }
 
-// testColumnSums tests the sums of a type to and from which floats convert,
-// for every number of vectors up to nine, between guards.
+// testColumnSums tests the sums of a type, given conversions from and to float32, for
+// up to nine vectors, between guards.
 func testColumnSums[T float32 | uint16](t *testing.T, s *Set, c ColumnSums[T], of func(float32) T, value func(T) float32) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	for n := s.Lanes; n <= 9*s.Lanes; n += s.Lanes {

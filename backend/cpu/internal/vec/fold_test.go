@@ -18,7 +18,7 @@ func TestFold(t *testing.T) {
 	})
 }
 
-// testFold tests the folds of a type to and from which floats convert.
+// testFold tests the folds of a type, given conversions from and to float32.
 func testFold[T float32 | uint16](t *testing.T, s Folds[T], of func(float32) T, value func(T) float32) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	x := make([]T, 1100)

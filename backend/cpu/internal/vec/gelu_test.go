@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestGeluLengths: every element has the same bits whatever the number of
-// elements, so that what is left of a vector is computed as whole ones are, and
-// they are those of the formula.
+// TestGeluLengths: an element has the same bits for every number of elements, so
+// elements after the last whole vector are computed as in whole ones, and agrees with
+// the formula.
 func TestGeluLengths(t *testing.T) {
 	const n = 40
 	a, b := make([]float32, n), make([]float32, n)

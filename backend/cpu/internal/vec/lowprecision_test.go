@@ -6,10 +6,10 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// TestHalves holds operations of 16-bit types against the same ones in float32,
-// each rounded, for every number of the type beside numbers of all sizes, and
-// for lengths with every kind of rest between guards.
-func TestHalves(t *testing.T) {
+// TestLowPrecision compares operations of 16-bit types with the same operations in float32,
+// each rounded: for every number of the type with numbers of all sizes, and for all
+// lengths modulo a vector, between guards.
+func TestLowPrecision(t *testing.T) {
 	relu := func(x float32) float32 {
 		if x < 0 {
 			return 0
@@ -45,7 +45,7 @@ func TestHalves(t *testing.T) {
 			for turn := range 3 {
 				for i := range a {
 					a[i] = uint16(i)
-					b[i] = uint16(i * 40503 >> turn) // other numbers each time
+					b[i] = uint16(i * 40503 >> turn) // different numbers each time
 					row[i] = typ.wide(b[i])
 					c[i] = byte(i*7>>4) & 3
 				}
@@ -79,8 +79,7 @@ func TestHalves(t *testing.T) {
 	})
 }
 
-// checkHalf compares n elements, of which lengths up to some vectors are
-// computed apart.
+// checkHalf compares n elements; lengths up to some vectors are computed separately.
 func checkHalf(t *testing.T, d dtype.DType, name string, n int, f func(dst []uint16, at, end int), want func(i int) uint16) {
 	t.Helper()
 	infinity := map[dtype.DType]uint16{dtype.Float16: 0x7c00, dtype.BFloat16: 0x7f80}[d]

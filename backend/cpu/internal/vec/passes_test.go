@@ -29,11 +29,11 @@ func TestRows(t *testing.T) {
 	})
 }
 
-// testRows compares the loops over rows of up to nine vectors with what
-// loops.go says that they do, in float64, between guards.
+// testRows compares the loops over rows of up to nine vectors with their definitions in
+// loops.go, in float64, between guards.
 func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 	rng := rand.New(rand.NewPCG(21, 22))
-	// row is elements of the type, and what they are.
+	// row returns elements of the type, and their values.
 	row := func(n int, from, to float64) ([]byte, []float64) {
 		data, x := make([]byte, n*d.Size()), make([]float64, n)
 		for i := range x {
@@ -55,15 +55,15 @@ func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 		g, vg := row(n, -1, 1)
 		gain, shift := floats(n), floats(n)
 		s := make([]float32, 4)
-		// number compares a sum of n terms, of which none is beyond 16.
+		// number compares a sum of n terms of at most 16.
 		number := func(what string, got float32, want float64) {
 			t.Helper()
 			if math.Abs(float64(got)-want) > float64(n)*16*0x1p-22 {
 				t.Fatalf("%s of %d is %v, want %v", what, n, got, want)
 			}
 		}
-		// result compares what is written with a function of each element, of a
-		// few operations in float32 on numbers below 16.
+		// result compares written elements with a function of each element that is a
+		// few float32 operations on numbers below 16.
 		result := func(what string, of dtype.DType, write func(s *RowStores, dst []byte), want func(i int) float64) {
 			t.Helper()
 			for _, s := range []*RowStores{&r.RowStores, r.NT} {
@@ -209,7 +209,7 @@ func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 	}
 }
 
-// alignedTo is n bytes from a line on.
+// alignedTo returns n bytes aligned to a cache line.
 func alignedTo(n int) []byte {
 	b := make([]byte, n+Line)
 	return b[-int(uintptr(unsafe.Pointer(&b[0])))&(Line-1):][:n]

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// rowsOf calls f with rows of every length that a set takes and every special
-// value in turn somewhere, between guards.
+// rowsOf calls f with rows of every length that a set takes and every special value in
+// turn at some place, between guards.
 func rowsOf(t *testing.T, f func(t *testing.T, s *Set, x, dst []float32, n int)) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	inf := float32(math.Inf(1))

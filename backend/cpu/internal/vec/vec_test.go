@@ -34,8 +34,8 @@ func forEachSet(t *testing.T, f func(t *testing.T, s *Set)) {
 	}
 }
 
-// inputs are all values of float16 and bfloat16, and numbers of every exponent
-// and at every step of the exponential's range.
+// inputs returns all values of float16 and bfloat16, and numbers of every exponent and
+// in every step of the exponential's range.
 func inputs() []float32 {
 	var x []float32
 	for h := range 1 << 16 {
@@ -51,7 +51,7 @@ func inputs() []float32 {
 	return x
 }
 
-// distance is how many float32 lie between x and y; 0 for two NaNs and for
+// distance returns how many float32 lie between x and y; it is 0 for two NaNs and for
 // zeros of the same sign.
 func distance(x, y float32) int64 {
 	if x != x || y != y {
@@ -78,7 +78,7 @@ func larger(a, b float64) float64 {
 	return b
 }
 
-// checkLoop compares a loop with its meaning, for all inputs and for all short
+// checkLoop compares a loop with its definition, for all inputs and for all short
 // lengths between guards.
 func checkLoop(t *testing.T, name string, ulps int64, x []float32, f func(dst []float32, at int), want func(i int) float64) {
 	t.Helper()
@@ -173,8 +173,8 @@ func TestUnary(t *testing.T) {
 	})
 }
 
-// within is a loop over arguments with those beyond TrigLimit taken for NaNs,
-// and bounded its meaning.
+// within is a loop that takes arguments beyond TrigLimit as NaNs, and bounded is its
+// definition.
 func within(f Unary) Unary {
 	return func(dst, a []float32) {
 		x := slices.Clone(a)
@@ -196,7 +196,7 @@ func bounded(f func(float64) float64) func(float64) float64 {
 	}
 }
 
-// pairs are two lists in which every special value meets every other.
+// pairs returns two lists in which every special value meets every other.
 func pairs() (a, b []float32) {
 	inf := float32(math.Inf(1))
 	special := []float32{0, float32(math.Copysign(0, -1)), 1, -1, 2.5, -3, inf, -inf, float32(math.NaN()), 1e-45, -1e-45, 0x1p-126, math.MaxFloat32}
@@ -443,7 +443,7 @@ func checkTile[T uint16 | uint32](t *testing.T, name string, f func(dst, src []T
 	}
 }
 
-// TestNonTemporal: what non-temporal stores write arrives, and nothing else.
+// TestNonTemporal: non-temporal stores write their elements and nothing else.
 func TestNonTemporal(t *testing.T) {
 	src := make([]byte, 5000)
 	for i := range src {

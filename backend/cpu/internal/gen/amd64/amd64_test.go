@@ -11,8 +11,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/asmtest"
 )
 
-// TestEncodings assembles calls of all macros and holds the bytes against GNU
-// objdump, where there is one, and one against its encoding written down.
+// TestEncodings assembles calls of all macros and compares the bytes with GNU objdump,
+// if it is installed, and one call with its encoding in the manual.
 func TestEncodings(t *testing.T) {
 	var definitions strings.Builder
 	for _, e := range Encodings() {

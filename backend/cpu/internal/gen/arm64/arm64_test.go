@@ -12,8 +12,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/asmtest"
 )
 
-// TestKnown holds a few calls, and words that they assemble to, against what was
-// written down from the manual.
+// TestKnown compares the words of a few calls with encodings from the manual.
 func TestKnown(t *testing.T) {
 	for _, c := range []struct {
 		got, want string
@@ -48,12 +47,11 @@ func definitions() string {
 	return s.String()
 }
 
-// comment takes the definition of a macro apart: what it stands for, and its
-// parameters.
+// comment matches the definition of a macro: its meaning and its parameters.
 var comment = regexp.MustCompile(`^// \S+ is (.*)\.\n#define [A-Z0-9_]+\((.*)\)`)
 
-// TestDisassembler assembles a call of every macro and holds it against a
-// disassembler, where there is one.
+// TestDisassembler assembles a call of every macro and compares it with a disassembler,
+// if one is installed.
 func TestDisassembler(t *testing.T) {
 	var text strings.Builder
 	var want []string
@@ -108,7 +106,7 @@ func TestDisassembler(t *testing.T) {
 	}
 }
 
-// normal is an instruction without what assemblers write differently.
+// normal removes the differences between assemblers from an instruction.
 func normal(text string) string {
 	text = strings.ReplaceAll(strings.ToLower(text), "\t", " ")
 	return strings.Join(strings.Fields(text), " ")

@@ -10,7 +10,7 @@ import (
 
 const head = "\n// func %(x unsafe.Pointer, n int)\nTEXT ·%(SB), 4, $0-16\n"
 
-// unit is two files that share a macro; one has a macro of its own, with a label.
+// unit is two files that share a macro; one also has a macro with a label.
 func unit() *Unit {
 	u := &Unit{Header: "macros", Docs: map[string]string{"ADD_ROW": "adds a row.", "LOOP": "is a loop.", "TWICE": "is a step twice.", "ADD": "adds.", "SUB": "subtracts."}}
 	for i, name := range []string{"a", "b"} {
@@ -44,8 +44,8 @@ func unit() *Unit {
 	return u
 }
 
-// TestMacros: what blocks differ in are parameters, numbers by what they have in
-// common; macros of several files are in the header; a macro can be an argument.
+// TestMacros: differences between blocks become parameters, numbers by their common
+// factors; macros of several files are in the header; a macro can be an argument.
 func TestMacros(t *testing.T) {
 	files, err := unit().Write()
 	if err != nil {
@@ -84,8 +84,7 @@ label: \
 	}
 }
 
-// TestNumbers: numbers that are multiples of a parameter, or sums with it, are
-// written so.
+// TestNumbers: multiples of a parameter, and sums with it, are written in terms of it.
 func TestNumbers(t *testing.T) {
 	f := NewFile("a")
 	f.Text(strings.ReplaceAll(head, "%", "f"))
@@ -113,8 +112,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestErrors: blocks that differ, macros without documentation or hints, and
-// arguments that a function does not have are errors.
+// TestErrors: blocks that differ, macros without documentation or hints, and arguments
+// that a function lacks are errors.
 func TestErrors(t *testing.T) {
 	for _, c := range []struct {
 		want string
@@ -150,7 +149,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestOffsets: arguments have the places that Go gives them.
+// TestOffsets: arguments have the offsets that Go gives them.
 func TestOffsets(t *testing.T) {
 	got, err := offsets("dst unsafe.Pointer, first, k0 uint32, s float32, x unsafe.Pointer", "float32")
 	if err != nil {
