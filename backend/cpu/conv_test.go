@@ -104,12 +104,18 @@ func TestConvWorkers(t *testing.T) {
 	kernels.Dims, dims.Dims = w, x
 	ownDims, ownKernels, avg := own, own, pool
 	ownDims.Dims, ownKernels.Dims, avg.Dims = x, one, x
+	few, fewX, fewY := op.Shape{3, 3, 37, 5}, op.Shape{6, 20, 20, 37}, op.Shape{6, 20, 20, 5} // channels of the result, and an odd number of others
+	odd, oddX, oddY := op.Shape{3, 3, 25, 40}, op.Shape{6, 20, 20, 25}, y
+	fewDims, fewKernels, oddKernels := a, a, a
+	fewDims.Dims, fewKernels.Dims, oddKernels.Dims = fewY, few, odd
 	for _, c := range []struct {
 		op   op.Code
 		attr op.Attr
 		args []op.Shape
 	}{
 		{op.Conv, a, []op.Shape{x, w}}, {op.ConvInputGrad, dims, []op.Shape{y, w}}, {op.ConvKernelGrad, kernels, []op.Shape{x, y}},
+		{op.Conv, a, []op.Shape{fewX, few}}, {op.ConvInputGrad, fewDims, []op.Shape{fewX, {3, 3, 5, 37}}}, {op.ConvKernelGrad, fewKernels, []op.Shape{fewX, fewY}},
+		{op.Conv, a, []op.Shape{oddX, odd}}, {op.ConvKernelGrad, oddKernels, []op.Shape{oddX, oddY}},
 		{op.Conv, own, []op.Shape{x, one}}, {op.ConvInputGrad, ownDims, []op.Shape{x, one}}, {op.ConvKernelGrad, ownKernels, []op.Shape{x, x}},
 		{op.MaxPool, pool, []op.Shape{x}}, {op.MaxPoolGrad, pool, []op.Shape{x, half}}, {op.MaxPoolGradGrad, pool, []op.Shape{x, x}},
 		{op.AvgPool, pool, []op.Shape{x}}, {op.AvgPoolGrad, avg, []op.Shape{half}},

@@ -46,11 +46,14 @@ var algorithms = []exec.Algorithm[*problem]{
 		Build:   (*problem).newDepthwise,
 	},
 	{
-		Name: "small-input",
+		Name: "kn2row",
 		Applies: func(p *problem) string {
-			return p.unless(p.gemm().inProducts, "not the gradient by an input of few channels")
+			return p.unless(func() bool { return p.gemm().inColumns() }, "too many channels of the result, or products")
 		},
-		Build: func(p *problem) exec.Kernel { return newSmallInputGrad(p.b, p.v, p.gemm()) },
+		Pays: func(p *problem) string {
+			return p.unless(func() bool { return p.gemm().columnsPay() }, "products of all elements of the window cost more than they save")
+		},
+		Build: func(p *problem) exec.Kernel { return newKn2row(p.b, p.v, p.gemm()) },
 	},
 	{
 		Name: "amx",
@@ -92,14 +95,14 @@ var algorithms = []exec.Algorithm[*problem]{
 	{
 		Name: "border",
 		Applies: func(p *problem) string {
-			return p.unless(func() bool { return p.inArithmetic().inRegions() }, "micro-kernels do not take single pixels of it")
+			return p.unless(func() bool { return p.inArithmetic(true).inRegions() }, "micro-kernels do not take single pixels of it")
 		},
-		Build: func(p *problem) exec.Kernel { return newBorderGEMM(p.b, p.v, p.inArithmetic()) },
+		Build: func(p *problem) exec.Kernel { return newBorderGEMM(p.b, p.v, p.inArithmetic(true)) },
 	},
 	{
 		Name:    "implicit",
 		Applies: func(p *problem) string { return p.unless(func() bool { return true }, "") },
-		Build:   func(p *problem) exec.Kernel { return p.inArithmetic().newRuns(p.b, p.v) },
+		Build:   func(p *problem) exec.Kernel { return p.inArithmetic(false).newRuns(p.b, p.v) },
 	},
 	direct,
 }
@@ -276,8 +279,9 @@ func (p *problem) gemm() *implicitGEMM {
 	return k
 }
 
-// inArithmetic is gemm in pairs of bfloat16, if there are micro-kernels for them.
-func (p *problem) inArithmetic() *implicitGEMM {
+// inArithmetic is gemm in pairs of bfloat16, if there are micro-kernels for them. An
+// odd number of channels must be padded.
+func (p *problem) inArithmetic(pad bool) *implicitGEMM {
 	k := p.gemm()
 	if k.stored != gemm.BF16 {
 		return k
@@ -287,13 +291,17 @@ func (p *problem) inArithmetic() *implicitGEMM {
 			k.tiles, k.element, k.bytes = t, gemm.Pairs, 2
 			break
 		}
+		if t != nil && pad && k.padded(t) {
+			k.tiles, k.element, k.bytes, k.pad = t, gemm.Pairs, 2, 1
+			break
+		}
 	}
 	return k
 }
 
 // inPairs returns why pairs of bfloat16 are used, or "" if they are not.
 func (p *problem) inPairs() string {
-	if p.inArithmetic().element == gemm.Pairs {
+	if p.inArithmetic(true).element == gemm.Pairs {
 		return "pairs of bfloat16 are faster"
 	}
 	return ""

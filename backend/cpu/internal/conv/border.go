@@ -61,7 +61,7 @@ const (
 // and there is an axis along which tiles are not low.
 func (k *implicitGEMM) inRegions() bool {
 	t := k.tiles
-	if t.Unit > 1 || t.RowRuns == nil || k.oneChannel() || k.depth%t.Step != 0 {
+	if t.Unit > 1 || t.RowRuns == nil || k.oneChannel() || (k.depth+k.pad)%t.Step != 0 {
 		return false
 	}
 	dims := k.Out
@@ -107,7 +107,7 @@ func newBorderGEMM(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel {
 // phase cuts a phase with the given elements of the window.
 func (k *borderGEMM) phase(p stridedPhase, taps [3][]tap) {
 	k.addRuns(&p, taps)
-	p.copied = k.element == k.stored && k.bytes != k.from.Size()
+	p.copied = k.element == k.stored && k.bytes != k.from.Size() || k.pad > 0
 	c := regionCuts{slices: tiling.CeilDiv(max(1, p.cells), sliceCells)}
 	k.cut(&p, &c)
 	k.phases = append(k.phases, p)
@@ -144,7 +144,7 @@ func (k *borderGEMM) cut(p *stridedPhase, c *regionCuts) {
 	c.chunks = p.chunks * c.parts
 	if p.copied {
 		p.box = [3]int{p.span[0], (p.band-1)*p.move[1] + p.span[1], (p.count[2]-1)*p.move[2] + p.span[2]}
-		c.box = p.box[0] * p.box[1] * p.box[2] * k.srcAll * k.bytes
+		c.box = p.box[0] * p.box[1] * p.box[2] * (k.srcAll + k.pad) * k.bytes
 	}
 }
 
@@ -158,7 +158,7 @@ func (k *borderGEMM) region(p *stridedPhase, c *regionCuts, taps [3][]tap, piece
 	}
 	row, plane, pixel, low := k.steps(p)
 	size := 4 * k.tiles.NR // of a row of kernels
-	cells := k.depth / k.tiles.Step
+	cells := (k.depth + k.pad) / k.tiles.Step
 	for i := piece[0].lo; i < piece[0].hi; i++ {
 		for j := piece[1].lo; j < piece[1].hi; j++ {
 			for l := piece[2].lo; l < piece[2].hi; l++ {
@@ -203,7 +203,7 @@ func (s *regionSlice) add(a, b, n, size int) {
 // steps is the bytes from a row, a plane and a pixel of what kernels read to the
 // next, and the first element there is.
 func (k *borderGEMM) steps(p *stridedPhase) (row, plane, pixel int, low [3]int) {
-	pixel = k.srcAll * k.bytes
+	pixel = (k.srcAll + k.pad) * k.bytes
 	if p.copied {
 		return p.box[2] * pixel, p.box[1] * p.box[2] * pixel, pixel, p.low
 	}

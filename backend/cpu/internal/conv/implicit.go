@@ -43,6 +43,7 @@ type implicitGEMM struct {
 	srcAll int    // channels of the source
 	dstAll int    // channels of the result
 	own    bool   // channels have one kernel each
+	pad    int    // zeros behind the channels of a copied pixel: they fill up its last pair
 
 	phases []stridedPhase
 	panels int // of kernels, in a group
@@ -96,6 +97,7 @@ const (
 	blockSum   = 16        // elements of a sum that are worth the boxes of tileGEMM
 	splitSum   = 48        // elements of a sum that are worth splitting float16 for
 	splitLanes = 3         // channels of the result that are
+	padDepth   = 3         // channels of the source that are worth padding
 )
 
 // splitPays reports whether products of float16 in two pieces are faster on tile
@@ -137,6 +139,17 @@ func (k *implicitGEMM) newRuns(b *exec.Builder, v *ir.Value) exec.Kernel {
 func (k *implicitGEMM) pairs(t *gemm.Tiles) bool {
 	long := k.depth*k.WindowSize >= t.Deep*t.Step && k.Batch*k.OutSize >= t.Unit
 	return long && (k.depth%2 == 0 || k.code == op.Conv && k.oneChannel())
+}
+
+// padded reports whether kernels on pairs can compute k by regions if the channels of
+// each pixel are padded to an even number while they are copied.
+func (k *implicitGEMM) padded(t *gemm.Tiles) bool {
+	if t.Unit > 1 || k.groups > 1 || k.depth%2 == 0 || k.depth < padDepth || k.Batch*k.OutSize < t.Unit {
+		return false
+	}
+	p := *k
+	p.tiles, p.pad = t, 1
+	return p.inRegions()
 }
 
 // oneChannel reports whether pixels lie side by side in the source, for
@@ -225,7 +238,7 @@ func (k *implicitGEMM) addRuns(p *stridedPhase, taps [3][]tap) {
 					n++
 				}
 				tap := (tz.element*k.Size[1]+ty.element)*k.Size[2] + taps[2][i].element
-				p.addRun(tapRun{at: [3]int{tz.at, ty.at, taps[2][i].at}, n: n * k.depth, cells: tiling.CeilDiv(n*k.depth, k.tiles.Step), tap: tap})
+				p.addRun(tapRun{at: [3]int{tz.at, ty.at, taps[2][i].at}, n: n * (k.depth + k.pad), cells: tiling.CeilDiv(n*(k.depth+k.pad), k.tiles.Step), tap: tap})
 				i += n
 			}
 		}

@@ -52,9 +52,17 @@ func (k *packWeights) Chunk(r *exec.Run, _ *exec.Worker, i int) {
 			continue
 		}
 		if k.code == op.Conv {
-			// Elements of the window that make a run follow each other.
+			// Elements of the window that make a run follow each other. Without
+			// padding they are packed together.
+			n := run.n
+			if k.pad > 0 {
+				n = k.depth
+			}
 			at := run.tap*k.perGroup*k.outs + group*k.outsPerGroup + first
-			k.set.Lanes[k.element](unsafe.Add(dst, 4*nr*run.offset), 4*nr, unsafe.Add(src, at*size), k.outs*size, run.n, 1<<cols-1, 1<<nr-1)
+			for cell := run.offset; cell < run.offset+run.cells; cell += tiling.CeilDiv(n, k.tiles.Step) {
+				k.set.Lanes[k.element](unsafe.Add(dst, 4*nr*cell), 4*nr, unsafe.Add(src, at*size), k.outs*size, n, 1<<cols-1, 1<<nr-1)
+				at += k.perGroup * k.outs
+			}
 			continue
 		}
 		cell := run.offset
@@ -68,7 +76,7 @@ func (k *packWeights) Chunk(r *exec.Run, _ *exec.Worker, i int) {
 				k.set.Transpose[k.element](unsafe.Add(dst, 4*(nr*cell+j)), 4*nr, unsafe.Add(src, lane*size), k.outs*size, n, 1<<load-1, 1<<store-1)
 			}
 			cell += tiling.CeilDiv(n, k.tiles.Step)
-			tap, from, left = tap+k.tapStep(), 0, left-n
+			tap, from, left = tap+k.tapStep(), 0, left-n-k.pad
 		}
 	}
 	last := &p.runs[len(p.runs)-1]
@@ -125,7 +133,7 @@ func (p *stridedPhase) reads(rows int) int { return (rows-1)*p.move[1] + p.span[
 // locate finds the source of a band, or where it is to be copied.
 func (k *implicitGEMM) locate(r *exec.Run, scratch []byte, p *stridedPhase, b *band) {
 	data := r.Values[k.source]
-	b.pixel = k.srcAll * k.bytes
+	b.pixel = (k.srcAll + k.pad) * k.bytes
 	if !p.copied {
 		b.row = k.dims[2] * b.pixel
 		b.plane = k.dims[1] * b.row
@@ -160,9 +168,23 @@ func (k *implicitGEMM) copyRows(r *exec.Run, scratch []byte, p *stridedPhase, b 
 			}
 			clear(row[:left*b.pixel])
 			from := (((b.image*k.dims[0]+sz)*k.dims[1]+sy)*k.dims[2] + x + left) * k.srcAll * size
-			k.copySource(row[left*b.pixel:], data[from:], cols*k.srcAll)
+			if k.pad > 0 {
+				k.padPixels(row[left*b.pixel:][:cols*b.pixel], data[from:], b.pixel)
+			} else {
+				k.copySource(row[left*b.pixel:], data[from:], cols*k.srcAll)
+			}
 			clear(row[(left+cols)*b.pixel:])
 		}
+	}
+}
+
+// padPixels copies pixels that have so many bytes with their padding.
+func (k *implicitGEMM) padPixels(dst, src []byte, pixel int) {
+	n := k.srcAll * k.bytes
+	for len(dst) > 0 {
+		copy(dst[:n], src)
+		clear(dst[n:pixel])
+		dst, src = dst[pixel:], src[n:]
 	}
 }
 
