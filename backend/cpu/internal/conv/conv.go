@@ -304,12 +304,12 @@ func newPlainProduct(b *exec.Builder, v *ir.Value, k *convolution) exec.Kernel {
 	u.Op = op.MatMul
 	u.Attr = op.Attr{DType: v.Attr.DType, Body: v.Attr.Body, TransA: v.Op == op.ConvKernelGrad, TransB: v.Op == op.ConvInputGrad}
 	if k.WindowSize == 1 && v.Op != op.ConvKernelGrad {
-		return product.New(b, u) // the one element of the window broadcasts
+		return product.NewConv(b, u) // the one element of the window broadcasts
 	}
 	rows, depth := k.Batch*k.OutSize, k.WindowSize*k.channels
 	x, w, y := op.Shape{rows, depth}, op.Shape{depth, k.outs}, op.Shape{rows, k.outs}
 	shapes := map[op.Code][3]op.Shape{op.Conv: {x, w, y}, op.ConvInputGrad: {y, w, x}, op.ConvKernelGrad: {x, y, w}}[v.Op]
 	u.Args = append([]*ir.Value{b.Alias(v.Args[0]), b.Alias(v.Args[1])}, v.Args[2:]...)
 	u.Args[0].Type.Shape, u.Args[1].Type.Shape, u.Type.Shape = shapes[0], shapes[1], shapes[2]
-	return product.New(b, u)
+	return product.NewConv(b, u)
 }

@@ -467,77 +467,33 @@ TEXT ·rowRuns5AVX512(SB), NOSPLIT, $0-88
 TEXT ·rowRuns6AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_6x2, ZERO_C_6x2, POINT_A_2, FMA_STEP_ROWS_6x2, ADVANCE_ROWS2, ADD_S_6x2, STORE_C_6x2)
 
-// FMA_STEP_ROWS_7x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_7x2(b, next, off) \
-	LOAD_B_2(b, Z14, Z15, next); \
-	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17)
-
 // func rowRuns7AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns7AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_7x2, ZERO_C_7x2, POINT_A_3, FMA_STEP_ROWS_7x2, ADVANCE_ROWS3, ADD_S_7x2, STORE_C_7x2)
-
-// FMA_STEP_ROWS_8x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_8x2(b, next, off) \
-	LOAD_B_2(b, Z16, Z17, next); \
-	FMA_ROWS_7x2(off, Z18, Z16, Z17, Z19); \
-	FMA_ROW_2(off(SI)(R12*1), Z19, Z16, Z14, Z17, Z15)
 
 // func rowRuns8AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns8AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_8x2, ZERO_C_8x2, POINT_A_3, FMA_STEP_ROWS_8x2, ADVANCE_ROWS3, ADD_S_8x2, STORE_C_8x2)
 
-// FMA_STEP_ROWS_9x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_9x2(b, next, off) \
-	LOAD_B_2(b, Z18, Z19, next); \
-	FMA_ROWS_9x2(off, Z20, Z18, Z19, Z21)
-
 // func rowRuns9AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns9AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_9x2, ZERO_C_9x2, POINT_A_3, FMA_STEP_ROWS_9x2, ADVANCE_ROWS3, ADD_S_9x2, STORE_C_9x2)
-
-// FMA_STEP_ROWS_10x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_10x2(b, next, off) \
-	LOAD_B_2(b, Z20, Z21, next); \
-	FMA_ROWS_9x2(off, Z22, Z20, Z21, Z23); \
-	FMA_ROW_2(off(R9), Z23, Z20, Z18, Z21, Z19)
 
 // func rowRuns10AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns10AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_10x2, ZERO_C_10x2, POINT_A_4, FMA_STEP_ROWS_10x2, ADVANCE_ROWS4, ADD_S_10x2, STORE_C_10x2)
 
-// FMA_STEP_ROWS_11x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_11x2(b, next, off) \
-	LOAD_B_2(b, Z22, Z23, next); \
-	FMA_ROWS_11x2(off, Z24, Z22, Z23, Z25)
-
 // func rowRuns11AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns11AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_11x2, ZERO_C_11x2, POINT_A_4, FMA_STEP_ROWS_11x2, ADVANCE_ROWS4, ADD_S_11x2, STORE_C_11x2)
-
-// FMA_STEP_ROWS_12x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_12x2(b, next, off) \
-	LOAD_B_2(b, Z24, Z25, next); \
-	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27); \
-	FMA_ROW_2(off(R9)(R12*2), Z27, Z24, Z22, Z25, Z23)
 
 // func rowRuns12AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns12AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_12x2, ZERO_C_12x2, POINT_A_4, FMA_STEP_ROWS_12x2, ADVANCE_ROWS4, ADD_S_12x2, STORE_C_12x2)
 
-// FMA_STEP_ROWS_13x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_13x2(b, next, off) \
-	LOAD_B_2(b, Z26, Z27, next); \
-	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29)
-
 // func rowRuns13AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns13AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_13x2, ZERO_C_13x2, POINT_A_5, FMA_STEP_ROWS_13x2, ADVANCE_ROWS5, ADD_S_13x2, STORE_C_13x2)
-
-// FMA_STEP_ROWS_14x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_14x2(b, next, off) \
-	LOAD_B_2(b, Z28, Z29, next); \
-	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31); \
-	FMA_ROW_2(off(R10)(R12*1), Z31, Z28, Z26, Z29, Z27)
 
 // func rowRuns14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns14AVX512(SB), NOSPLIT, $0-88
@@ -2735,7 +2691,7 @@ TEXT ·narrowLanesBF16AVX512(SB), NOSPLIT, $0-56
 	KMOVW BX, K2
 	TESTQ CX, CX
 	JLE done
-	BF16_CONSTANTS
+	BF16_CONSTANTS(Z4, Z5, Z6, Z7)
 row:
 	VMOVUPS.Z (SI), K1, Z0
 	VMOVUPS.Z 64(SI), K2, Z1
@@ -2762,7 +2718,7 @@ TEXT ·narrowLanesBF16AVX512BF16(SB), NOSPLIT, $0-56
 	KMOVW BX, K2
 	TESTQ CX, CX
 	JLE done
-	BF16_CONSTANTS
+	BF16_CONSTANTS(Z4, Z5, Z6, Z7)
 row:
 	VMOVUPS.Z (SI), K1, Z0
 	VMOVUPS.Z 64(SI), K2, Z1

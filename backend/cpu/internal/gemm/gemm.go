@@ -238,6 +238,16 @@ type Windows func(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, 
 //	d[t*ds+i*drow+j*dcolumn+c] = Σ M[i][r]·M[j][s]·x[t*xs+r*row+s*column+c]
 type Transform func(n int, x unsafe.Pointer, row, column, xs int, d unsafe.Pointer, drow, dcolumn, ds int, mask uint)
 
+// StripKernel computes rows of a product whose result d has bfloat16, through the inner
+// dimension and along packed panels of B, of NR columns, which follow each other:
+//
+//	d[i*ldd+j] = Σ a[i*lda+p]·b[(j/NR*k+p)*NR+j%NR]   for p < k, j < NR·panels
+//
+// There is at least one panel. Of the last one only the columns whose bit of mask is set
+// are written. Sums are formed as a [Kernel] of the form Rows does, and rounded as
+// NarrowLanes does.
+type StripKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
 // Convert converts n elements, which do not overlap.
 type Convert func(d, s unsafe.Pointer, n int)
 
@@ -268,6 +278,10 @@ type Set struct {
 
 	// NarrowLanes rounds rows of up to 32 float32 to 16-bit floats: those of store.
 	NarrowLanes [elements]Pack
+
+	// Strips is kernels of strips of F32 and Pairs by the number of rows, with the columns
+	// of their Tiles, or nil; also where rows are fewer than half of a tile's.
+	Strips [elements][]StripKernel
 
 	// Epilogues of products in float32: an activation, its gradient, and the division
 	// of a gradient by the scale of a loss; or nil.

@@ -1208,32 +1208,76 @@ store: \
 	MOVQ lds+24(FP), R8; \
 	MOVQ n+32(FP), CX
 
+// FMA_STEP_ROWS_7x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_7x2(b, next, off) \
+	LOAD_B_2(b, Z14, Z15, next); \
+	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17)
+
 // BF16_CONSTANTS loads what ROUND_BF16 reads.
-#define BF16_CONSTANTS \
+#define BF16_CONSTANTS(bias, one, odd, quiet) \
 	MOVL $0x7fff, DX; \
-	VPBROADCASTD DX, Z4; \
+	VPBROADCASTD DX, bias; \
 	MOVL $0x1, DX; \
-	VPBROADCASTD DX, Z5; \
+	VPBROADCASTD DX, one; \
 	MOVL $0x10000, DX; \
-	VPBROADCASTD DX, Z6; \
+	VPBROADCASTD DX, odd; \
 	MOVL $0x400000, DX; \
-	VPBROADCASTD DX, Z7
+	VPBROADCASTD DX, quiet
 
 // ROUND_BF16 rounds to nearest even, in the upper half; a NaN is made quiet.
-#define ROUND_BF16(z) \
+#define ROUND_BF16(z, odd, bias, one, quiet) \
 	VCMPPS $7, z, z, K3; \
-	VPTESTMD Z6, z, K3, K4; \
+	VPTESTMD odd, z, K3, K4; \
 	KNOTW K3, K5; \
-	VPADDD Z4, z, K3, z; \
-	VPADDD Z5, z, K4, z; \
-	VPORD Z7, z, K5, z
+	VPADDD bias, z, K3, z; \
+	VPADDD one, z, K4, z; \
+	VPORD quiet, z, K5, z
+
+// FMA_STEP_ROWS_10x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_10x2(b, next, off) \
+	LOAD_B_2(b, Z20, Z21, next); \
+	FMA_ROWS_9x2(off, Z22, Z20, Z21, Z23); \
+	FMA_ROW_2(off(R9), Z23, Z20, Z18, Z21, Z19)
+
+// FMA_STEP_ROWS_11x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_11x2(b, next, off) \
+	LOAD_B_2(b, Z22, Z23, next); \
+	FMA_ROWS_11x2(off, Z24, Z22, Z23, Z25)
+
+// FMA_STEP_ROWS_12x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_12x2(b, next, off) \
+	LOAD_B_2(b, Z24, Z25, next); \
+	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27); \
+	FMA_ROW_2(off(R9)(R12*2), Z27, Z24, Z22, Z25, Z23)
+
+// FMA_STEP_ROWS_13x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_13x2(b, next, off) \
+	LOAD_B_2(b, Z26, Z27, next); \
+	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29)
+
+// FMA_STEP_ROWS_14x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_14x2(b, next, off) \
+	LOAD_B_2(b, Z28, Z29, next); \
+	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31); \
+	FMA_ROW_2(off(R10)(R12*1), Z31, Z28, Z26, Z29, Z27)
+
+// FMA_STEP_ROWS_8x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_8x2(b, next, off) \
+	LOAD_B_2(b, Z16, Z17, next); \
+	FMA_ROWS_7x2(off, Z18, Z16, Z17, Z19); \
+	FMA_ROW_2(off(SI)(R12*1), Z19, Z16, Z14, Z17, Z15)
+
+// FMA_STEP_ROWS_9x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_9x2(b, next, off) \
+	LOAD_B_2(b, Z18, Z19, next); \
+	FMA_ROWS_9x2(off, Z20, Z18, Z19, Z21)
 
 // NARROW_BF16 rounds Z0 and Z1 to bfloat16 in Z0.
 #define NARROW_BF16 \
-	ROUND_BF16(Z0); \
+	ROUND_BF16(Z0, Z6, Z4, Z5, Z7); \
 	VPSRLD $16, Z0, Z0; \
 	VPMOVDW Z0, Y0; \
-	ROUND_BF16(Z1); \
+	ROUND_BF16(Z1, Z6, Z4, Z5, Z7); \
 	VPSRLD $16, Z1, Z1; \
 	VPMOVDW Z1, Y1; \
 	VINSERTI64X4 $1, Y1, Z0, Z0

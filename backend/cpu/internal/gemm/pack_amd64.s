@@ -244,7 +244,7 @@ row:
 // func epilogueAddBF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
 TEXT ·epilogueAddBF16AVX512(SB), NOSPLIT, $0-64
 	LOAD_LOW_EPILOGUE
-	BF16_CONSTANTS
+	BF16_CONSTANTS(Z4, Z5, Z6, Z7)
 	MOVL $0xffff0000, DX
 	VPBROADCASTD DX, Z10
 	MOVL $0x1, DX
@@ -255,12 +255,12 @@ row:
 	VMOVUPS.Z (SI), K1, Z0
 	VMOVUPS.Z 64(SI), K2, Z1
 	ADDQ R9, SI
-	ROUND_BF16(Z0)
+	ROUND_BF16(Z0, Z6, Z4, Z5, Z7)
 	VPANDD Z10, Z0, Z0
 	VPMOVZXWD.Z (BX), K1, Z2
 	VPSLLD $16, Z2, Z2
 	VADDPS Z2, Z0, Z0
-	ROUND_BF16(Z1)
+	ROUND_BF16(Z1, Z6, Z4, Z5, Z7)
 	VPANDD Z10, Z1, Z1
 	VPMOVZXWD.Z 32(BX), K2, Z3
 	VPSLLD $16, Z3, Z3
@@ -277,7 +277,7 @@ row:
 // func epilogueAddReluBF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
 TEXT ·epilogueAddReluBF16AVX512(SB), NOSPLIT, $0-64
 	LOAD_LOW_EPILOGUE
-	BF16_CONSTANTS
+	BF16_CONSTANTS(Z4, Z5, Z6, Z7)
 	MOVL $0xffff0000, DX
 	VPBROADCASTD DX, Z10
 	MOVL $0x8001, DX
@@ -288,12 +288,12 @@ row:
 	VMOVUPS.Z (SI), K1, Z0
 	VMOVUPS.Z 64(SI), K2, Z1
 	ADDQ R9, SI
-	ROUND_BF16(Z0)
+	ROUND_BF16(Z0, Z6, Z4, Z5, Z7)
 	VPANDD Z10, Z0, Z0
 	VPMOVZXWD.Z (BX), K1, Z2
 	VPSLLD $16, Z2, Z2
 	VADDPS Z2, Z0, Z0
-	ROUND_BF16(Z1)
+	ROUND_BF16(Z1, Z6, Z4, Z5, Z7)
 	VPANDD Z10, Z1, Z1
 	VPMOVZXWD.Z 32(BX), K2, Z3
 	VPSLLD $16, Z3, Z3
@@ -313,7 +313,7 @@ row:
 // func epilogueGradBF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
 TEXT ·epilogueGradBF16AVX512(SB), NOSPLIT, $0-64
 	LOAD_LOW_EPILOGUE
-	BF16_CONSTANTS
+	BF16_CONSTANTS(Z4, Z5, Z6, Z7)
 	MOVL $0xffff0000, DX
 	VPBROADCASTD DX, Z10
 	MOVL $0x1, DX

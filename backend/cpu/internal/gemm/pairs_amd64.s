@@ -3,6 +3,30 @@
 #include "textflag.h"
 #include "macros_amd64.h"
 
+// LOAD_STRIP_ARGS loads the arguments of a StripKernel: R12 is lda, BX b, R13 and R14 to prefetch it, R15 panels, DI d, R8 ldd.
+#define LOAD_STRIP_ARGS \
+	MOVQ lda+16(FP), R12; \
+	MOVQ b+24(FP), BX; \
+	MOVQ panels+32(FP), R15; \
+	MOVQ d+40(FP), DI; \
+	MOVQ ldd+48(FP), R8; \
+	MOVQ $128, R13; \
+	LEAQ (R13)(R13*2), R11; \
+	LEAQ 4096(BX), R14; \
+	KXNORD K1, K1, K1
+
+// BEGIN_PANEL begins the loop over panels: CX is k, AX a, DX d; K1 masks the columns of the last panel.
+#define BEGIN_PANEL \
+panel: \
+	CMPQ R15, $1; \
+	JNE whole; \
+	MOVQ mask+56(FP), DX; \
+	KMOVD DX, K1; \
+whole: \
+	MOVQ k+0(FP), CX; \
+	MOVQ a+8(FP), AX; \
+	MOVQ DI, DX
+
 // DOT_ROW_2 broadcasts a pair of A and adds its dot products with the pairs of a row of B.
 #define DOT_ROW_2(at, a, off, off2, off3) \
 	VPBROADCASTD at, a; \
@@ -228,13 +252,17 @@ TEXT ·pairsAVX512Rows11x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows12x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_12x2, ZERO_C_12x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, ADD_S_12x2, STORE_C_12x2)
 
+// DOT_ROWS_13x2 is DOT_ROW of some rows of A, which lies row by row.
+#define DOT_ROWS_13x2(off, a0, off2, a1) \
+	DOT_ROWS_11x2(off, a0, off2, a1); \
+	DOT_ROW_2(off(R9)(R12*2), a1, off2, (off2+3), 22); \
+	DOT_ROW_2(off(R10), a0, off2, (off2+2), 24)
+
 // DOT_STEP_ROWS_PREFETCH_13x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_13x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z26, Z27, next); \
 	prefetch; \
-	DOT_ROWS_11x2(off, Z28, 26, Z29); \
-	DOT_ROW_2(off(R9)(R12*2), Z29, 26, 29, 22); \
-	DOT_ROW_2(off(R10), Z28, 26, 28, 24)
+	DOT_ROWS_13x2(off, Z28, 26, Z29)
 
 // func pairsAVX512Rows13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows13x32(SB), NOSPLIT, $0-80
@@ -244,9 +272,7 @@ TEXT ·pairsAVX512Rows13x32(SB), NOSPLIT, $0-80
 #define DOT_STEP_ROWS_PREFETCH_14x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z28, Z29, next); \
 	prefetch; \
-	DOT_ROWS_11x2(off, Z30, 28, Z31); \
-	DOT_ROW_2(off(R9)(R12*2), Z31, 28, 31, 22); \
-	DOT_ROW_2(off(R10), Z30, 28, 30, 24); \
+	DOT_ROWS_13x2(off, Z30, 28, Z31); \
 	DOT_ROW_2(off(R10)(R12*1), Z31, 28, 31, 26)
 
 // func pairsAVX512Rows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -889,6 +915,521 @@ TEXT ·pairsAVX512Inner13x16(SB), NOSPLIT, $0-80
 // func pairsAVX512Inner14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner14x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_14x1, ZERO_C_14x1, DOT_STEP_INNER_PREFETCH_14x1, ADD_S_14x1, STORE_C_14x1)
+
+// PREFETCHW_STRIP_1x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_1x2 \
+	PREFETCHW(128, NUM_DX)
+
+// PREFETCHW_STRIP_2x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_2x2 \
+	PREFETCHW_STRIP_1x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// PREFETCHW_STRIP_3x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_3x2 \
+	PREFETCHW_STRIP_2x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// PREFETCHW_STRIP_4x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_4x2 \
+	PREFETCHW_STRIP_3x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// PREFETCHW_STRIP_5x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_5x2 \
+	PREFETCHW_STRIP_4x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// PREFETCHW_STRIP_6x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_6x2 \
+	PREFETCHW_STRIP_5x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// PREFETCHW_STRIP_7x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_7x2 \
+	PREFETCHW_STRIP_6x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_7x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_7x2(b, next, off) \
+	LOAD_B_2(b, Z14, Z15, next); \
+	DOT_ROWS_7x2(off, Z16, 14, Z17)
+
+// STORE_BF16_C_1x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_1x2 \
+	VCVTNE2PS2BF16(0, 1, 0); \
+	VMOVDQU16 Z0, K1, (DX)
+
+// STORE_BF16_C_2x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_2x2 \
+	STORE_BF16_C_1x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(2, 3, 2); \
+	VMOVDQU16 Z2, K1, (DX)
+
+// STORE_BF16_C_3x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_3x2 \
+	STORE_BF16_C_2x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(4, 5, 4); \
+	VMOVDQU16 Z4, K1, (DX)
+
+// STORE_BF16_C_4x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_4x2 \
+	STORE_BF16_C_3x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(6, 7, 6); \
+	VMOVDQU16 Z6, K1, (DX)
+
+// STORE_BF16_C_5x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_5x2 \
+	STORE_BF16_C_4x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(8, 9, 8); \
+	VMOVDQU16 Z8, K1, (DX)
+
+// STORE_BF16_C_6x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_6x2 \
+	STORE_BF16_C_5x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(10, 11, 10); \
+	VMOVDQU16 Z10, K1, (DX)
+
+// STORE_BF16_C_7x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_7x2 \
+	STORE_BF16_C_6x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(12, 13, 12); \
+	VMOVDQU16 Z12, K1, (DX)
+
+// NEXT_PANEL goes to the next panel, and returns after the last.
+#define NEXT_PANEL \
+stored: \
+	ADDQ $64, DI; \
+	DECQ R15; \
+	JNZ panel; \
+	RETURN
+
+// STRIP_KERNEL_DOT is a StripKernel on pairs.
+#define STRIP_KERNEL_DOT(prefetchw, zero, point, step, advance, store) \
+	LOAD_STRIP_ARGS; \
+	BEGIN_PANEL; \
+	prefetchw; \
+	zero; \
+	point; \
+	LOOP_OF_FOUR; \
+	step((BX), (R14), 0); \
+	step((BX)(R13*1), (R14)(R13*1), 4); \
+	step((BX)(R13*2), (R14)(R13*2), 8); \
+	step((BX)(R11*1), (R14)(R11*1), 12); \
+	advance(4); \
+	LOOP_OF_ONE(sum); \
+	step((BX), (R14), 0); \
+	advance(1); \
+	DECQ CX; \
+	JNZ rest; \
+sum: \
+	MOVQ DI, DX; \
+	store; \
+	NEXT_PANEL
+
+// func pairsAVX512Strip7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip7x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_7x2, ZERO_C_7x2, POINT_A_3, DOT_STEP_ROWS_7x2, ADVANCE_ROWS3, STORE_BF16_C_7x2)
+
+// PREFETCHW_STRIP_8x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_8x2 \
+	PREFETCHW_STRIP_7x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_8x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_8x2(b, next, off) \
+	LOAD_B_2(b, Z16, Z17, next); \
+	DOT_ROWS_7x2(off, Z18, 16, Z19); \
+	DOT_ROW_2(off(SI)(R12*1), Z19, 16, 19, 14)
+
+// STORE_BF16_C_8x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_8x2 \
+	STORE_BF16_C_7x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(14, 15, 14); \
+	VMOVDQU16 Z14, K1, (DX)
+
+// func pairsAVX512Strip8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip8x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_8x2, ZERO_C_8x2, POINT_A_3, DOT_STEP_ROWS_8x2, ADVANCE_ROWS3, STORE_BF16_C_8x2)
+
+// PREFETCHW_STRIP_9x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_9x2 \
+	PREFETCHW_STRIP_8x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_9x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_9x2(b, next, off) \
+	LOAD_B_2(b, Z18, Z19, next); \
+	DOT_ROWS_9x2(off, Z20, 18, Z21)
+
+// STORE_BF16_C_9x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_9x2 \
+	STORE_BF16_C_8x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(16, 17, 16); \
+	VMOVDQU16 Z16, K1, (DX)
+
+// func pairsAVX512Strip9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip9x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_9x2, ZERO_C_9x2, POINT_A_3, DOT_STEP_ROWS_9x2, ADVANCE_ROWS3, STORE_BF16_C_9x2)
+
+// PREFETCHW_STRIP_10x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_10x2 \
+	PREFETCHW_STRIP_9x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_10x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_10x2(b, next, off) \
+	LOAD_B_2(b, Z20, Z21, next); \
+	DOT_ROWS_9x2(off, Z22, 20, Z23); \
+	DOT_ROW_2(off(R9), Z23, 20, 23, 18)
+
+// STORE_BF16_C_10x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_10x2 \
+	STORE_BF16_C_9x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(18, 19, 18); \
+	VMOVDQU16 Z18, K1, (DX)
+
+// func pairsAVX512Strip10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip10x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_10x2, ZERO_C_10x2, POINT_A_4, DOT_STEP_ROWS_10x2, ADVANCE_ROWS4, STORE_BF16_C_10x2)
+
+// PREFETCHW_STRIP_11x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_11x2 \
+	PREFETCHW_STRIP_10x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_11x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_11x2(b, next, off) \
+	LOAD_B_2(b, Z22, Z23, next); \
+	DOT_ROWS_11x2(off, Z24, 22, Z25)
+
+// STORE_BF16_C_11x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_11x2 \
+	STORE_BF16_C_10x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(20, 21, 20); \
+	VMOVDQU16 Z20, K1, (DX)
+
+// func pairsAVX512Strip11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip11x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_11x2, ZERO_C_11x2, POINT_A_4, DOT_STEP_ROWS_11x2, ADVANCE_ROWS4, STORE_BF16_C_11x2)
+
+// PREFETCHW_STRIP_12x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_12x2 \
+	PREFETCHW_STRIP_11x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_12x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_12x2(b, next, off) \
+	LOAD_B_2(b, Z24, Z25, next); \
+	DOT_ROWS_11x2(off, Z26, 24, Z27); \
+	DOT_ROW_2(off(R9)(R12*2), Z27, 24, 27, 22)
+
+// STORE_BF16_C_12x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_12x2 \
+	STORE_BF16_C_11x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(22, 23, 22); \
+	VMOVDQU16 Z22, K1, (DX)
+
+// func pairsAVX512Strip12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip12x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_12x2, ZERO_C_12x2, POINT_A_4, DOT_STEP_ROWS_12x2, ADVANCE_ROWS4, STORE_BF16_C_12x2)
+
+// PREFETCHW_STRIP_13x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_13x2 \
+	PREFETCHW_STRIP_12x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_13x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_13x2(b, next, off) \
+	LOAD_B_2(b, Z26, Z27, next); \
+	DOT_ROWS_13x2(off, Z28, 26, Z29)
+
+// STORE_BF16_C_13x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_13x2 \
+	STORE_BF16_C_12x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(24, 25, 24); \
+	VMOVDQU16 Z24, K1, (DX)
+
+// func pairsAVX512Strip13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip13x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_13x2, ZERO_C_13x2, POINT_A_5, DOT_STEP_ROWS_13x2, ADVANCE_ROWS5, STORE_BF16_C_13x2)
+
+// PREFETCHW_STRIP_14x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_14x2 \
+	PREFETCHW_STRIP_13x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_14x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_14x2(b, next, off) \
+	LOAD_B_2(b, Z28, Z29, next); \
+	DOT_ROWS_13x2(off, Z30, 28, Z31); \
+	DOT_ROW_2(off(R10)(R12*1), Z31, 28, 31, 26)
+
+// STORE_BF16_C_14x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_14x2 \
+	STORE_BF16_C_13x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(26, 27, 26); \
+	VMOVDQU16 Z26, K1, (DX)
+
+// func pairsAVX512Strip14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip14x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_14x2, ZERO_C_14x2, POINT_A_5, DOT_STEP_ROWS_14x2, ADVANCE_ROWS5, STORE_BF16_C_14x2)
+
+// FIND_SUBNORMAL goes to subnormal if a sum of a row is.
+#define FIND_SUBNORMAL(low, high) \
+	VFPCLASSPSZ $0x20, low, K3; \
+	VFPCLASSPSZ $0x20, high, K4; \
+	KORTESTW K3, K4; \
+	JNZ subnormal
+
+// FIND_SUBNORMAL_C_1x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_1x2 \
+	FIND_SUBNORMAL(Z0, Z1)
+
+// FIND_SUBNORMAL_C_2x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_2x2 \
+	FIND_SUBNORMAL_C_1x2; \
+	FIND_SUBNORMAL(Z2, Z3)
+
+// FIND_SUBNORMAL_C_3x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_3x2 \
+	FIND_SUBNORMAL_C_2x2; \
+	FIND_SUBNORMAL(Z4, Z5)
+
+// FIND_SUBNORMAL_C_4x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_4x2 \
+	FIND_SUBNORMAL_C_3x2; \
+	FIND_SUBNORMAL(Z6, Z7)
+
+// FIND_SUBNORMAL_C_5x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_5x2 \
+	FIND_SUBNORMAL_C_4x2; \
+	FIND_SUBNORMAL(Z8, Z9)
+
+// FIND_SUBNORMAL_C_6x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_6x2 \
+	FIND_SUBNORMAL_C_5x2; \
+	FIND_SUBNORMAL(Z10, Z11)
+
+// FIND_SUBNORMAL_C_7x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_7x2 \
+	FIND_SUBNORMAL_C_6x2; \
+	FIND_SUBNORMAL(Z12, Z13)
+
+// STORE_ROUNDED rounds a row to bfloat16 and stores it.
+#define STORE_ROUNDED(low, lowhalf, high, highhalf) \
+	ROUND_BF16(low, Z30, Z28, Z29, Z31); \
+	VPSRLD $16, low, low; \
+	VPMOVDW low, lowhalf; \
+	ROUND_BF16(high, Z30, Z28, Z29, Z31); \
+	VPSRLD $16, high, high; \
+	VPMOVDW high, highhalf; \
+	VINSERTI64X4 $1, highhalf, low, low; \
+	VMOVDQU16 low, K1, (DX)
+
+// STORE_ROUNDED_C_1x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_1x2 \
+	STORE_ROUNDED(Z0, Y0, Z1, Y1)
+
+// STORE_ROUNDED_C_2x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_2x2 \
+	STORE_ROUNDED_C_1x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z2, Y2, Z3, Y3)
+
+// STORE_ROUNDED_C_3x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_3x2 \
+	STORE_ROUNDED_C_2x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z4, Y4, Z5, Y5)
+
+// STORE_ROUNDED_C_4x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_4x2 \
+	STORE_ROUNDED_C_3x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z6, Y6, Z7, Y7)
+
+// STORE_ROUNDED_C_5x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_5x2 \
+	STORE_ROUNDED_C_4x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z8, Y8, Z9, Y9)
+
+// STORE_ROUNDED_C_6x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_6x2 \
+	STORE_ROUNDED_C_5x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z10, Y10, Z11, Y11)
+
+// STORE_ROUNDED_C_7x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_7x2 \
+	STORE_ROUNDED_C_6x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z12, Y12, Z13, Y13)
+
+// STRIP_KERNEL_FMA is a StripKernel on float32.
+#define STRIP_KERNEL_FMA(prefetchw, zero, point, step, advance, find, store, round) \
+	LOAD_STRIP_ARGS; \
+	BEGIN_PANEL; \
+	prefetchw; \
+	zero; \
+	point; \
+	LOOP_OF_FOUR; \
+	step((BX), (R14), 0); \
+	step((BX)(R13*1), (R14)(R13*1), 4); \
+	step((BX)(R13*2), (R14)(R13*2), 8); \
+	step((BX)(R11*1), (R14)(R11*1), 12); \
+	advance(4); \
+	LOOP_OF_ONE(sum); \
+	step((BX), (R14), 0); \
+	advance(1); \
+	DECQ CX; \
+	JNZ rest; \
+sum: \
+	MOVQ DI, DX; \
+	find; \
+	store; \
+	NEXT_PANEL; \
+subnormal: \
+	BF16_CONSTANTS(Z28, Z29, Z30, Z31); \
+	MOVQ DI, DX; \
+	round; \
+	JMP stored
+
+// func f32AVX512BF16Strip7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip7x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_7x2, ZERO_C_7x2, POINT_A_3, FMA_STEP_ROWS_7x2, ADVANCE_ROWS3, FIND_SUBNORMAL_C_7x2, STORE_BF16_C_7x2, STORE_ROUNDED_C_7x2)
+
+// FIND_SUBNORMAL_C_8x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_8x2 \
+	FIND_SUBNORMAL_C_7x2; \
+	FIND_SUBNORMAL(Z14, Z15)
+
+// STORE_ROUNDED_C_8x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_8x2 \
+	STORE_ROUNDED_C_7x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z14, Y14, Z15, Y15)
+
+// func f32AVX512BF16Strip8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip8x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_8x2, ZERO_C_8x2, POINT_A_3, FMA_STEP_ROWS_8x2, ADVANCE_ROWS3, FIND_SUBNORMAL_C_8x2, STORE_BF16_C_8x2, STORE_ROUNDED_C_8x2)
+
+// FIND_SUBNORMAL_C_9x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_9x2 \
+	FIND_SUBNORMAL_C_8x2; \
+	FIND_SUBNORMAL(Z16, Z17)
+
+// STORE_ROUNDED_C_9x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_9x2 \
+	STORE_ROUNDED_C_8x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z16, Y16, Z17, Y17)
+
+// func f32AVX512BF16Strip9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip9x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_9x2, ZERO_C_9x2, POINT_A_3, FMA_STEP_ROWS_9x2, ADVANCE_ROWS3, FIND_SUBNORMAL_C_9x2, STORE_BF16_C_9x2, STORE_ROUNDED_C_9x2)
+
+// FIND_SUBNORMAL_C_10x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_10x2 \
+	FIND_SUBNORMAL_C_9x2; \
+	FIND_SUBNORMAL(Z18, Z19)
+
+// STORE_ROUNDED_C_10x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_10x2 \
+	STORE_ROUNDED_C_9x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z18, Y18, Z19, Y19)
+
+// func f32AVX512BF16Strip10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip10x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_10x2, ZERO_C_10x2, POINT_A_4, FMA_STEP_ROWS_10x2, ADVANCE_ROWS4, FIND_SUBNORMAL_C_10x2, STORE_BF16_C_10x2, STORE_ROUNDED_C_10x2)
+
+// FIND_SUBNORMAL_C_11x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_11x2 \
+	FIND_SUBNORMAL_C_10x2; \
+	FIND_SUBNORMAL(Z20, Z21)
+
+// STORE_ROUNDED_C_11x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_11x2 \
+	STORE_ROUNDED_C_10x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z20, Y20, Z21, Y21)
+
+// func f32AVX512BF16Strip11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip11x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_11x2, ZERO_C_11x2, POINT_A_4, FMA_STEP_ROWS_11x2, ADVANCE_ROWS4, FIND_SUBNORMAL_C_11x2, STORE_BF16_C_11x2, STORE_ROUNDED_C_11x2)
+
+// FIND_SUBNORMAL_C_12x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_12x2 \
+	FIND_SUBNORMAL_C_11x2; \
+	FIND_SUBNORMAL(Z22, Z23)
+
+// STORE_ROUNDED_C_12x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_12x2 \
+	STORE_ROUNDED_C_11x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z22, Y22, Z23, Y23)
+
+// func f32AVX512BF16Strip12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip12x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_12x2, ZERO_C_12x2, POINT_A_4, FMA_STEP_ROWS_12x2, ADVANCE_ROWS4, FIND_SUBNORMAL_C_12x2, STORE_BF16_C_12x2, STORE_ROUNDED_C_12x2)
+
+// FIND_SUBNORMAL_C_13x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_13x2 \
+	FIND_SUBNORMAL_C_12x2; \
+	FIND_SUBNORMAL(Z24, Z25)
+
+// STORE_ROUNDED_C_13x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_13x2 \
+	STORE_ROUNDED_C_12x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z24, Y24, Z25, Y25)
+
+// func f32AVX512BF16Strip13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip13x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_13x2, ZERO_C_13x2, POINT_A_5, FMA_STEP_ROWS_13x2, ADVANCE_ROWS5, FIND_SUBNORMAL_C_13x2, STORE_BF16_C_13x2, STORE_ROUNDED_C_13x2)
+
+// FIND_SUBNORMAL_C_14x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_14x2 \
+	FIND_SUBNORMAL_C_13x2; \
+	FIND_SUBNORMAL(Z26, Z27)
+
+// STORE_ROUNDED_C_14x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_14x2 \
+	STORE_ROUNDED_C_13x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z26, Y26, Z27, Y27)
+
+// func f32AVX512BF16Strip14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip14x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_14x2, ZERO_C_14x2, POINT_A_5, FMA_STEP_ROWS_14x2, ADVANCE_ROWS5, FIND_SUBNORMAL_C_14x2, STORE_BF16_C_14x2, STORE_ROUNDED_C_14x2)
 
 // PEAK_VDPBF16PSZ is independent multiplications on registers.
 #define PEAK_VDPBF16PSZ \

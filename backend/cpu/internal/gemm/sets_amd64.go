@@ -52,6 +52,7 @@ var AVX512BF16 = func() *Set {
 		RowRuns: runsBy(pairsAVX512Rows32), NarrowRowRuns: runsBy(pairsAVX512Rows16),
 	}
 	s.NarrowLanes[BF16] = narrowLanesBF16AVX512BF16
+	s.Strips[F32], s.Strips[Pairs] = f32AVX512BF16Strip32, pairsAVX512Strip32
 	s.PeakPairs, s.PeakPairsFlops = peakPairsAVX512, 48*64
 	return &s
 }()

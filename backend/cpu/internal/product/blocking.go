@@ -19,6 +19,7 @@ type Problem struct {
 	Transposed       bool         // the product is the transpose of the result
 	Epilogue         EpilogueKind // who applies what follows
 	Rounds           bool         // there are routines that round micro-tiles to To
+	StripKernels     bool         // there are micro-kernels for strips of a result of To
 }
 
 // Operand is how an operand lies in memory.
@@ -53,6 +54,7 @@ type Blocking struct {
 	Slices Slices
 	Direct bool // micro-kernels write the result themselves
 	Round  bool // each micro-tile is rounded when it is done, else whole tiles
+	Strips bool // micro-kernels go along strips of rows and round the result themselves
 }
 
 // Pack is how the operands get to the micro-kernels.
@@ -135,6 +137,8 @@ const (
 	firstPanels  = 4        // of columns along which kernels go first
 	packedPanels = 8        // of columns that pay for packing rows that share lines
 	shortDepth   = 32       // of the inner dimension
+	stripDepth   = 320      // of the inner dimension, for strips of any length
+	stripPanels  = 16       // of strips, for any inner dimension
 	RowPad       = 64       // bytes that keep copied rows from sharing lines
 )
 
@@ -159,11 +163,12 @@ func (p Problem) Block() Blocking {
 		d.Pack.B = d.keeper()
 	}
 	if d.Slices.N == 1 {
+		d.Strips = d.strips()
 		d.columns()
 		// Where the rows of a tile follow each other one call rounds the whole tile.
 		whole := p.N%p.Micro.NR == 0 && d.Tiles.Cols >= p.N && 4*d.Tiles.Rows*p.N <= sumsBytes
-		d.Round = p.Rounds && !whole && p.Epilogue == NoEpilogue && p.K > 0 && d.Depth >= p.K
-		if !d.Direct && !d.Round && d.shallow() {
+		d.Round = p.Rounds && !d.Strips && !whole && p.Epilogue == NoEpilogue && p.K > 0 && d.Depth >= p.K
+		if !d.Direct && !d.Round && !d.Strips && d.shallow() {
 			// To write sums and to read them again is most of the work.
 			d.Tiles.Rows = min(d.Tiles.Rows, tiling.RoundUp(max(1, sumsBytes/(4*d.Tiles.Cols)), d.Micro.MR))
 		}
@@ -188,6 +193,14 @@ func (p *Problem) cells(n int) int { return tiling.CeilDiv(n, p.Micro.Step) }
 // shallow reports whether the inner dimension is short: what counts is to write the
 // result, and to read what the epilogue reads.
 func (p *Problem) shallow() bool { return p.K <= shortDepth }
+
+// strips reports whether micro-kernels go along strips of rows, over all panels of a tile.
+// Of a long inner dimension and few panels, A takes longer to read than the result to
+// write, and kernels of strips do not prefetch A.
+func (d *decision) strips() bool {
+	return d.StripKernels && d.M >= d.Micro.MR/2 && !d.A.Trans && d.Pack.A != APanels && d.Pack.B != BInPlace && d.Epilogue == NoEpilogue &&
+		d.K > 0 && (d.K <= stripDepth || d.N >= stripPanels*d.Micro.NR) && d.Depth >= d.K
+}
 
 // packB returns whether B is packed, and limits the depth to what suits that.
 func (d *decision) packB() bool {
@@ -367,8 +380,8 @@ func (d *decision) order() {
 	t, tile := d.Micro, &d.Tiles
 	tile.Down = tiling.CeilDiv(d.M, tile.Rows)
 	packsB := d.Pack.B != BInPlace
-	d.Pack.CopyB = t.Copies.Rows != nil && packsB && d.Pack.B < BShared && d.B.Element == gemm.F32 && !d.B.Trans
-	if d.Pack.B == BTile && tile.Down == 1 && !d.shallow() {
+	d.Pack.CopyB = t.Copies.Rows != nil && !d.Strips && packsB && d.Pack.B < BShared && d.B.Element == gemm.F32 && !d.B.Trans
+	if d.Pack.B == BTile && tile.Down == 1 && !d.shallow() && !d.Strips {
 		d.Pack.B = BPanel
 	}
 	// A few columns: A is read from memory, one row after the other.
@@ -376,7 +389,7 @@ func (d *decision) order() {
 	if along && !d.shallow() && d.A.Element.Converts() {
 		d.Pack.A = AOnDemand
 	}
-	if d.shallow() || along && d.Pack.A == AInPlace || d.Pack.A == AOnDemand {
+	if d.shallow() || d.Strips || along && d.Pack.A == AInPlace || d.Pack.A == AOnDemand {
 		d.Order = RowsFirst
 	}
 	tile.Stripe = max(d.N, 1)
@@ -408,6 +421,9 @@ func (b Blocking) String() string {
 	}
 	if b.Round {
 		s.WriteString("; micro-tiles are rounded")
+	}
+	if b.Strips {
+		s.WriteString("; in strips")
 	}
 	return s.String()
 }

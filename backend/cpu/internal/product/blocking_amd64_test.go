@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/blocking.txt anew")
 
-// TestBlocking: the blocking of 60 products is that of testdata/blocking.txt. No
+// TestBlocking: the blocking of 72 products is that of testdata/blocking.txt. No
 // micro-kernel runs, so every processor checks every level.
 func TestBlocking(t *testing.T) {
 	shapes := [][3]int{ // m, k, n
@@ -27,19 +27,20 @@ func TestBlocking(t *testing.T) {
 		element        gemm.Element
 		transA, transB bool
 		epilogue       EpilogueKind
-		rounds         bool
+		rounds, strips bool
 	}{
 		{name: "AVX-512 float32", micro: gemm.AVX512.F32, element: gemm.F32},
 		{name: "AVX-512 float16, Aᵀ, chain", micro: gemm.AVX512.F32, element: gemm.F16, transA: true, epilogue: ChainEpilogue},
 		{name: "AVX512-BF16 bfloat16, Bᵀ", micro: gemm.AVX512BF16.Pairs, element: gemm.Pairs, transB: true},
 		{name: "AVX2 float32, Aᵀ, epilogue in the micro-kernel", micro: gemm.AVX2.F32, element: gemm.F32, transA: true, epilogue: TileEpilogue},
 		{name: "AVX512-BF16 bfloat16, rounded", micro: gemm.AVX512BF16.Pairs, element: gemm.Pairs, rounds: true},
+		{name: "AVX512-BF16 bfloat16, kernels of strips", micro: gemm.AVX512BF16.Pairs, element: gemm.Pairs, rounds: true, strips: true},
 	}
 	var got strings.Builder
 	for _, k := range kinds {
 		fmt.Fprintf(&got, "%s\n", k.name)
 		for _, s := range shapes {
-			p := Problem{M: s[0], K: s[1], N: s[2], Batches: 1, To: dtype.Float32, Micro: k.micro, Epilogue: k.epilogue, Rounds: k.rounds}
+			p := Problem{M: s[0], K: s[1], N: s[2], Batches: 1, To: dtype.Float32, Micro: k.micro, Epilogue: k.epilogue, Rounds: k.rounds, StripKernels: k.strips}
 			if k.rounds {
 				p.To = dtype.BFloat16
 			}

@@ -48,9 +48,10 @@ type product struct {
 	ldSums     int      // bytes from a row of the accumulators to the next
 
 	store        tileStore
-	narrow       gemm.Pack     // rounds a micro-tile to the result's type, or nil
-	tileEpilogue *tileEpilogue // what after does, if kernels can, or nil
-	lowEpilogue  *lowEpilogue  // what after does, if that can be done as sums are rounded, or nil
+	narrow       gemm.Pack          // rounds a micro-tile to the result's type, or nil
+	strips       []gemm.StripKernel // of a result of that type, or nil
+	tileEpilogue *tileEpilogue      // what after does, if kernels can, or nil
+	lowEpilogue  *lowEpilogue       // what after does, if that can be done as sums are rounded, or nil
 
 	atA, atB, scratch int // where the scratch memory has packed operands, and its size
 }
@@ -86,6 +87,8 @@ type choice struct {
 	b   *exec.Builder
 	v   *ir.Value
 	set *gemm.Set // of the level, or nil
+
+	leastPairs int // bfloat16 of the inner dimension that are multiplied as pairs
 }
 
 // algorithms are the algorithms of MatMul. Products on tile registers need sums that
@@ -146,7 +149,7 @@ var algorithms = []exec.Algorithm[*choice]{
 			}
 			return ""
 		},
-		Build: func(c *choice) exec.Kernel { return newProduct(c.b, c.v, c.set, &c.dims) },
+		Build: func(c *choice) exec.Kernel { return newProduct(c.b, c.v, c.set, &c.dims, c.leastPairs) },
 	},
 	{
 		Name:    "portable",
@@ -161,19 +164,24 @@ var algorithms = []exec.Algorithm[*choice]{
 }
 
 // newProduct makes the kernel of a product with float32 accumulators.
-func newProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, dims *dims) exec.Kernel {
+func newProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, dims *dims, leastPairs int) exec.Kernel {
 	k := &product{Writer: Writer{Set: set, N: dims.n, Out: b.At(v), To: v.Type.DType}, m: dims.m, k: dims.k, batches: dims.batches, tiles: set.F32}
+	k.After = elementwise.NewEpilogue(b, v, 2, k.N)
 	element := gemm.ElementOf[v.Args[0].Type.DType]
-	// Sums over a short inner dimension cost less than their conversion, and
-	// go through float32, which keeps subnormal numbers.
-	if t := set.Pairs; element == gemm.BF16 && t != nil && k.k >= 8 {
+	// Sums over a short inner dimension go through float32, which keeps subnormal numbers.
+	if t := set.Pairs; element == gemm.BF16 && t != nil && k.k >= leastPairs {
 		element, k.tiles = gemm.Pairs, t
 	}
 	k.a, k.b = newOperandOf(dims.a, element), newOperandOf(dims.b, element)
 	if k.To.Is16() && k.tiles.NR <= 32 {
 		k.narrow = set.NarrowLanes[gemm.ElementOf[k.To]]
 	}
-	k.After = elementwise.NewEpilogue(b, v, 2, k.N)
+	if k.To == dtype.BFloat16 {
+		k.strips = set.Strips[gemm.F32]
+		if element == gemm.Pairs {
+			k.strips = set.Strips[gemm.Pairs]
+		}
+	}
 	k.tileEpilogue, k.lowEpilogue = newTileEpilogue(b, v, set, k.N), newLowEpilogue(b, v, set, k.N)
 	if k.batches == 1 && k.m > k.tiles.MR && k.m <= CacheRows && k.b.size*k.N*k.k >= CacheBytes && backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1]) {
 		unkept := *k
@@ -237,7 +245,7 @@ func (k *product) epilogueStore() tileStore {
 func (k *product) problem() Problem {
 	p := Problem{
 		M: k.m, N: k.N, K: k.k, Batches: k.batches, A: k.a.operand(), B: k.b.operand(),
-		To: k.To, Micro: k.tiles, Rounds: k.narrow != nil, Cached: k.uncached != nil, Transposed: k.transposed != nil,
+		To: k.To, Micro: k.tiles, Rounds: k.narrow != nil, StripKernels: k.strips != nil, Cached: k.uncached != nil, Transposed: k.transposed != nil,
 	}
 	switch {
 	case k.tileEpilogue != nil:
@@ -281,7 +289,7 @@ func (k *product) layout() {
 	case k.Round:
 		k.ldSums = 4 * t.NR
 		take(t.MR * k.ldSums)
-	case k.Slices.N == 1 && (!k.Direct || k.Depth < k.k):
+	case k.Slices.N == 1 && !k.Strips && (!k.Direct || k.Depth < k.k):
 		k.ldSums = 4*tiling.RoundUp(k.TileN, t.NR) + 2*RowPad
 		if k.N%t.NR == 0 && k.TileN >= k.N && 4*k.N%setConflict != 0 {
 			k.ldSums = 4 * k.N // rows follow each other, as in the result
@@ -311,12 +319,15 @@ func (k *product) layout() {
 		k.atB = take(4 * cells * t.NR) // the last panel
 	}
 	k.scratch = need
-	if !k.Direct && !k.Round && k.store == nil {
+	if !k.Direct && !k.Round && !k.Strips && k.store == nil {
 		k.store = k.result().Convert
 	}
 }
 
 const (
+	leastPairs     = 3 // elements of an inner dimension that are multiplied as pairs
+	leastConvPairs = 8 // and channels of a convolution
+
 	CacheRows  = 256     // of a product: more of them make packing cheap
 	CacheBytes = 1 << 16 // of an operand: less lies in the cache as it is
 )
@@ -333,7 +344,13 @@ type matrix struct {
 
 // New makes the kernel of a MatMul.
 func New(b *exec.Builder, v *ir.Value) exec.Kernel {
-	return exec.Choose(b, v, "matmul", algorithms, &choice{productDims(b, v), b, v, gemm.Current()})
+	return exec.Choose(b, v, "matmul", algorithms, &choice{productDims(b, v), b, v, gemm.Current(), leastPairs})
+}
+
+// NewConv is New for the product that a convolution is. Its sums over few channels keep
+// subnormal numbers, as those of other convolutions do.
+func NewConv(b *exec.Builder, v *ir.Value) exec.Kernel {
+	return exec.Choose(b, v, "matmul", algorithms, &choice{productDims(b, v), b, v, gemm.Current(), leastConvPairs})
 }
 
 // dims are the sizes of a product and its operands.

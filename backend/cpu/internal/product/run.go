@@ -269,7 +269,11 @@ func (k *stripe) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		}
 		c.packs = k.Pack.B == BPanel ||
 			(k.Pack.B == BTile || k.Pack.B == BPerWorker) && w.PackedB.Packs(exec.PackedBlock{Batch: c.batch, First: tile.Col, Lanes: tile.Cols, P: c.p, Depth: c.depth})
-		c.multiply()
+		if k.Strips {
+			c.multiplyStrips()
+		} else {
+			c.multiply()
+		}
 	}
 	if k.Slices.N == 1 && k.store != nil {
 		k.store(r, w, *tile)
@@ -392,6 +396,27 @@ func (c rowsCut) next() rowsCut {
 		c.end, c.carry = c.end+1, c.carry-c.parts
 	}
 	return c
+}
+
+// multiplyStrips computes the tile, strip by strip, and writes the result.
+func (c *chunk) multiplyStrips() {
+	k, tile, nr := c.stripe, &c.tile, c.tiles.NR
+	c.operandB()
+	if c.packs {
+		k.packB(c.packed, c.nextPanel, c.dataB, c.batch, tile.Col, tile.Cols, c.p, c.depth)
+	}
+	panels := tiling.CeilDiv(tile.Cols, nr)
+	mask := uint(1)<<(tile.Cols-(panels-1)*nr) - 1
+	rows := newRowsCut(tile.Rows, c.heights)
+	for range c.heights {
+		at, h := rows.at, rows.end-rows.at
+		if k.Pack.A == AOnDemand {
+			k.packA(c.a, c.dataA, c.batch, c.row+at, h, c.p, c.depth)
+		}
+		to := unsafe.Pointer(&c.r.Values[k.Out][2*((tile.Row+at)*k.N+tile.Col)])
+		k.strips[h](c.cells, unsafe.Add(c.a, at*c.rowA), c.lda, c.b, panels, to, 2*k.N, mask)
+		rows = rows.next()
+	}
 }
 
 // multiply computes all micro-tiles of the tile for a step.

@@ -34,6 +34,8 @@ func avx512Pairs() *gen {
 	base := avx512Tile
 	base.bcast, base.step1 = "VPBROADCASTD", amd64.VDPBF16PS
 	g.family("pairsAVX512", 14, []int{2, 1}, base)
+	g.strips("pairsAVX512Strip", 14, base)
+	g.strips("f32AVX512BF16Strip", 14, avx512Tile)
 	g.peak("peakPairsAVX512", "VDPBF16PS", "Z", 32, func(acc int) string { return amd64.VDPBF16PS(acc, 31, 30) })
 	return g
 }

@@ -26,7 +26,7 @@ func (g *gen) lowPrecisionEpilogues() {
 				g.ins("MOVQ mask+56(FP), DX\nKMOVD DX, K7\nKMOVW DX, K1\nSHRQ $16, DX\nKMOVW DX, K2")
 			})
 			if e == bfloat16s {
-				g.brainConstants()
+				g.brainConstants(narrowConstants)
 				g.ins("MOVL $0xffff0000, DX\nVPBROADCASTD DX, Z10")
 			}
 			least := 1 // the words from here on, as many as there are positive numbers
@@ -42,7 +42,7 @@ func (g *gen) lowPrecisionEpilogues() {
 					if e == float16s {
 						g.ins("VCVTPS2PH $0, Z%[1]d, Y%[1]d\nVCVTPH2PS Y%[1]d, Z%[1]d\nVCVTPH2PS.Z %[2]s, K%[3]d, Z%[4]d", v, at, k, 2+v)
 					} else {
-						g.roundBrain(v)
+						g.roundBrain(v, narrowConstants)
 						g.ins("VPANDD Z10, Z%[1]d, Z%[1]d\nVPMOVZXWD.Z %[2]s, K%[3]d, Z%[4]d\nVPSLLD $16, Z%[4]d, Z%[4]d", v, at, k, 2+v)
 					}
 					g.ins("VADDPS Z%[2]d, Z%[1]d, Z%[1]d", v, 2+v)

@@ -37,35 +37,40 @@ func (g *gen) narrowStart(name, doc string, e element) {
 	g.ins("MOVQ d+0(FP), DI\nMOVQ ldd+8(FP), R9\nMOVQ s+16(FP), SI\nMOVQ lds+24(FP), R8\nMOVQ k+32(FP), CX\nMOVQ store+48(FP), BX")
 	g.ins("KMOVD BX, K7\nKMOVW BX, K1\nSHRQ $16, BX\nKMOVW BX, K2\nTESTQ CX, CX\nJLE done")
 	if e == bfloat16s {
-		g.brainConstants()
+		g.brainConstants(narrowConstants)
 	}
 	g.label("row")
 	g.ins("VMOVUPS.Z (SI), K1, Z0\nVMOVUPS.Z 64(SI), K2, Z1")
 }
 
-// brainConstants sets what roundBrain reads, Z4 to Z7.
-func (g *gen) brainConstants() {
+// brainConstants sets what roundBrain reads: four registers from first on.
+func (g *gen) brainConstants(first int) {
+	z := func(i int) string { return fmt.Sprintf("Z%d", first+i) }
 	g.block("BF16_CONSTANTS", func() {
 		for i, c := range []uint32{0x7fff, 1, 1 << 16, 1 << 22} {
-			g.ins("MOVL $0x%x, DX\nVPBROADCASTD DX, Z%d", c, 4+i)
+			g.ins("MOVL $0x%x, DX\nVPBROADCASTD DX, %s", c, z(i))
 		}
-	})
+	}, "bias", z(0), "one", z(1), "odd", z(2), "quiet", z(3))
 }
 
 // roundBrain rounds register v to nearest even, in its upper halves; a NaN is made
-// quiet.
-func (g *gen) roundBrain(v int) {
+// quiet. The constants are in registers from first on.
+func (g *gen) roundBrain(v, first int) {
+	z := func(i int) string { return fmt.Sprintf("Z%d", first+i) }
 	g.block("ROUND_BF16", func() {
-		g.ins("VCMPPS $7, Z%[1]d, Z%[1]d, K3\nVPTESTMD Z6, Z%[1]d, K3, K4\nKNOTW K3, K5\nVPADDD Z4, Z%[1]d, K3, Z%[1]d\nVPADDD Z5, Z%[1]d, K4, Z%[1]d\nVPORD Z7, Z%[1]d, K5, Z%[1]d", v)
-	}, "z", fmt.Sprintf("Z%d", v))
+		g.ins("VCMPPS $7, Z%[1]d, Z%[1]d, K3\nVPTESTMD %[4]s, Z%[1]d, K3, K4\nKNOTW K3, K5\nVPADDD %[2]s, Z%[1]d, K3, Z%[1]d\nVPADDD %[3]s, Z%[1]d, K4, Z%[1]d\nVPORD %[5]s, Z%[1]d, K5, Z%[1]d", v, z(0), z(1), z(2), z(3))
+	}, "z", fmt.Sprintf("Z%d", v), "bias", z(0), "one", z(1), "odd", z(2), "quiet", z(3))
 }
+
+// narrowConstants is the first register of the constants of narrowBrains.
+const narrowConstants = 4
 
 // narrowBrains rounds Z0 and Z1 to Z0.
 func (g *gen) narrowBrains() { g.block("NARROW_BF16", g.narrowBoth) }
 
 func (g *gen) narrowBoth() {
 	for v := range 2 {
-		g.roundBrain(v)
+		g.roundBrain(v, narrowConstants)
 		g.ins("VPSRLD $16, Z%[1]d, Z%[1]d\nVPMOVDW Z%[1]d, Y%[1]d", v)
 	}
 	g.ins("VINSERTI64X4 $1, Y1, Z0, Z0")

@@ -25,6 +25,7 @@ type tile struct {
 	reg     string // "Z" or "Y"
 	runs    bool   // operands lie in runs, of which there is a list
 	next    bool   // what is needed next is prefetched meanwhile
+	strips  bool   // it goes along a strip of rows
 	copies  bool   // B is copied as it is read
 	inner   bool   // A lies k by k: its rows are neighbours, and lda goes from one k to the next
 	masked  bool   // columns of s and d are masked
@@ -69,7 +70,7 @@ const prefetchDistanceA = 32
 
 // prefetchesA reports whether A is fetched. Short runs of it would be over first, and
 // without AVX-512 there are as many loads as the processor can do.
-func (t *tile) prefetchesA() bool { return !t.runs && t.bytes == 64 }
+func (t *tile) prefetchesA() bool { return !t.runs && !t.strips && t.bytes == 64 }
 
 // prefetchDistanceCopy is that number for kernels that copy B: it lies in L2
 // then, mostly, and its rows on few lines of L1, which more would fill.
