@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -13,6 +14,9 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/layertest"
 )
+
+// local returns a variable's name within its layer.
+func local(v *tensor.Variable) string { return v.Name()[strings.LastIndexByte(v.Name(), '/')+1:] }
 
 var scaledTensors = []string{"inputs", "kernel", "outputs_grad"}
 
@@ -97,7 +101,7 @@ func TestFloat8Keras(t *testing.T) {
 				if name == "dbias" {
 					scale = dtype.BFloat16.Epsilon() / dtype.Float32.Epsilon()
 				}
-				near(t, name, got[i], want, scale*largest(want))
+				tensortest.Near(t, name, got[i], want, scale*want.Largest())
 			}
 			for i, which := range scaledTensors {
 				h, err := float8Of(t, l, which+"_amax_history").Float64s()

@@ -89,6 +89,8 @@ func TestMistakes(t *testing.T) {
 	layertest.Mistakes(t, everyLayer(), accepted, layertest.MistakesOptions{})
 }
 
+func TestAbsurdSizes(t *testing.T) { layertest.Sizes(t, everyLayer()) }
+
 func TestErrors(t *testing.T) {
 	many := func(shapes ...[]int) []op.Type {
 		var all []op.Type

@@ -11,7 +11,6 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/layertest"
-	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
 // matrix is a tensor of the given shape.
@@ -30,7 +29,6 @@ func TestLayerVectors(t *testing.T) {
 	row := matrix([]int{1, 8}, -1, -1, 1, 1, 2, 2, 0, -2)
 	two := []int{1, 2, 2}
 	q, k, v := matrix(two, 1, 0, 0, 1), matrix(two, 0, 1, 1, 0), matrix(two, 1, 2, 3, 4)
-	tokens, weights := tensor.New([]int32{0, 1, 0, 0, 1, 2, 3, 1}, 4, 2), matrix([]int{4, 2}, .1, .2, .1, .1, .2, .3, .4, .2)
 	for _, v := range []vector{
 		{name: "110", layer: ones(&layers.LayerNormalization{}), in: ts{arange(1, 1, 5)}, want: [][]float64{{-.41386, .29307, 1, 1.70693, 2.41386}}, tolerance: 2e-4},
 		{name: "111", layer: &layers.RMSNormalization{}, in: ts{arange(1, 1, 10)}, want: [][]float64{scaled(0.18731716, 10)}},
@@ -44,8 +42,6 @@ func TestLayerVectors(t *testing.T) {
 			want: [][]float64{{1.727, 2.727, 2.272, 3.272}, {.636, .363, .363, .636}}},
 		{name: "116 additive", layer: &layers.AdditiveAttention{UseScale: new(false), ReturnAttentionScores: true}, in: ts{q, v, k}, tolerance: 1e-3,
 			want: [][]float64{{1.727, 2.727, 2.272, 3.272}, {.636, .363, .363, .636}}},
-		{name: "129", layer: &preprocessing.CategoryEncoding{NumTokens: 6, OutputMode: "count"}, in: ts{tokens, weights},
-			want: [][]float64{{.1, .2, 0, 0, 0, 0, .2, 0, 0, 0, 0, 0, 0, .2, .3, 0, 0, 0, 0, .2, 0, .4, 0, 0}}},
 	} {
 		t.Run(v.name, func(t *testing.T) { v.check(t) })
 	}
@@ -215,21 +211,5 @@ func TestTransposeVector(t *testing.T) {
 		if got := fmt.Sprint(layers.Apply(c.layer, layers.Pass{}, tensor.Placeholder(dtype.Float32, 2, 8, 4)).Shape()); got != c.want {
 			t.Errorf("got %s, want %s", got, c.want)
 		}
-	}
-}
-
-// TestTextVector is vector 128: words of equal frequency are ordered from the
-// last in the alphabet.
-func TestTextVector(t *testing.T) {
-	l := &preprocessing.TextVectorization{OutputSequenceLength: 4}
-	if err := l.Adapt(preprocessing.StringsOf("foo bar", "bar baz", "baz bada boom")); err != nil {
-		t.Fatal(err)
-	}
-	ids, err := l.Encode(preprocessing.StringsOf("foo qux bar", "qux baz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := ids.Int64s(); err != nil || !slices.Equal(got, []int64{4, 1, 3, 0, 1, 2, 0, 0}) {
-		t.Errorf("got %v, %v", got, err)
 	}
 }

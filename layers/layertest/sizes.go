@@ -13,10 +13,20 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// Sizes gives each integer field of each case sizes that no memory holds, or that
-// take too long. Each must give an error at once, or a result of the inferred
-// shape. The default device should have a memory limit.
+// Sizes sets each integer field of each case to sizes that exceed any memory, or take too
+// long, while the default device may allocate 64 MiB. Each must give an error at once, or
+// a result of the inferred shape.
 func Sizes(t *testing.T, cases []Case) {
+	d, err := backend.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := d.(interface {
+		Held() int
+		SetMemoryLimit(bytes int)
+	})
+	l.SetMemoryLimit(l.Held() + 64<<20) // other tests hold some
+	defer l.SetMemoryLimit(0)
 	counts := map[string]int{}
 	for _, c := range cases {
 		fields := integerFields(reflect.ValueOf(c.Make()).Elem())

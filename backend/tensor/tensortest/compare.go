@@ -50,6 +50,21 @@ func Close(t testing.TB, what string, got *tensor.Tensor, want Array, scale floa
 	}
 }
 
+// Near fails the test unless the elements of got are within scale times half an epsilon
+// of its type from want.
+func Near(t testing.TB, what string, got *tensor.Tensor, want Array, scale float64) {
+	t.Helper()
+	data, err := got.Float64s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, w := range want.Data {
+		if err := math.Abs(data[i] - w); !(err <= scale*got.DType().Epsilon()/2) {
+			t.Errorf("%s: element %d: got %v, want %v", what, i, data[i], w)
+		}
+	}
+}
+
 // step is the half width of a central difference in float64. Its truncation
 // error is step²/6 times the third derivative, its rounding error the value's
 // epsilon over step: about 1e-10 each for functions of magnitude 1.

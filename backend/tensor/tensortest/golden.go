@@ -116,6 +116,14 @@ func Of(d dtype.DType, data []float64, shape ...int) Array {
 // As returns the elements rounded to d.
 func (a Array) As(d dtype.DType) Array { return Of(d, a.Data, a.Shape...) }
 
+// Largest returns the largest magnitude of the elements.
+func (a Array) Largest() (m float64) {
+	for _, x := range a.Data {
+		m = max(m, math.Abs(x))
+	}
+	return m
+}
+
 // Tensor returns the elements on the device.
 func (a Array) Tensor() *tensor.Tensor {
 	b := make([]byte, a.DType.Size()*len(a.Data))
@@ -133,10 +141,10 @@ func (c *Case) Tensor(name string) *tensor.Tensor {
 	return nil
 }
 
-// Class is the class_name of the case.
+// Class returns the class_name of the case.
 func (c *Case) Class() string {
 	var s string
-	_ = json.Unmarshal(c.Config["class_name"], &s) // "" where there is none
+	_ = json.Unmarshal(c.Config["class_name"], &s) // "" if there is none
 	return s
 }
 

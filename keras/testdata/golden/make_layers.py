@@ -4,55 +4,13 @@ Made with Keras 3.15.1, TensorFlow 2.21.0 (CPU), numpy 2.4.6, Python 3.11.
 Re-run: python make_layers.py (see README.md).
 """
 
-from common import case, keras, np, rand, tf, uniform, write
+from functools import partial
 
-POLICIES = ("float32", "mixed_float16", "mixed_bfloat16")
+from common import np, rand, uniform, write
+from recorders import record
+
 cases = []
-
-
-def in_float32(cls, args, inputs, weights, kw, dtype):
-    """The layer in float32 on what its 16-bit form reads: rounded inputs (but LayerNormalization's) and rounded Dense weights."""
-    cast = lambda v: tf.cast(tf.cast(v, dtype), "float32")
-    layer = getattr(keras.layers, cls)(dtype="float32", **args)
-    xs = [tf.constant(v) if cls == "LayerNormalization" else cast(v) for v in inputs.values()]
-    layer.build([tuple(x.shape) for x in xs] if len(xs) > 1 else tuple(xs[0].shape))
-    layer.set_weights([cast(w) if cls == "Dense" else w for w in weights.values()])
-    return layer(xs if len(xs) > 1 else xs[0], **kw)
-
-
-def add(name, cls, args, inputs, weights=None, training=None, policies=POLICIES, note=None):
-    """Record cls(**args)(inputs); weights maps a weight's name to its initial value in get_weights order."""
-    weights = weights or {}
-    for policy in policies:
-        keras.utils.clear_session()
-        layer = getattr(keras.layers, cls)(dtype=policy, **args)
-        xs = [tf.constant(v) for v in inputs.values()]
-        arg = xs if len(xs) > 1 else xs[0]
-        layer.build([tuple(x.shape) for x in xs] if len(xs) > 1 else tuple(xs[0].shape))
-        assert [w.name for w in layer.weights] == list(weights), (name, [w.name for w in layer.weights])
-        layer.set_weights(list(weights.values()))
-        kw = {} if training is None else {"training": training}
-        with tf.GradientTape() as tape:
-            tape.watch(xs)
-            y = layer(arg, **kw)
-            r = rand(7, *y.shape)
-            s = tf.reduce_sum(tf.cast(y, "float32") * r)
-        out, ins = {"y": y}, dict(inputs)
-        if policy != "float32":
-            out["y_float32"] = in_float32(cls, args, inputs, weights, kw, layer.compute_dtype)
-        elif not note:
-            ins["r"] = r
-            trainable = [v.value for v in layer.trainable_variables]
-            grads = tape.gradient(s, xs + trainable)
-            for key, g in zip(list(inputs) + [v.name for v in layer.trainable_variables], grads):
-                out["grad/" + key] = g
-        for v in layer.non_trainable_variables:
-            out["new/" + v.name] = v
-        config = {"class_name": cls, **args, **kw}
-        if note:
-            config["note"] = note
-        cases.append(case(name, config, out, ins, weights, policy))
-
+add = partial(record, cases)
 
 K, B = rand(2, 6, 4, scale=0.5), rand(3, 4, scale=0.5)
 X2, X3 = rand(4, 5, 6), rand(5, 2, 3, 6)
@@ -110,7 +68,7 @@ for cls in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"):
     if cls != "Subtract":
         add(cls.lower() + "_three_broadcast", cls, {}, {**pair, "x2": rand(31, 2, 1)})
 for cls, args in (("ReLU", {}), ("ReLU", {"negative_slope": 0.1, "max_value": 2.0}), ("LeakyReLU", {}), ("ELU", {}), ("Softmax", {}),
-                  ("Activation", {"activation": "gelu"}), ("Rescaling", {"scale": 1 / 255, "offset": -0.5})):
+                  ("Activation", {"activation": "gelu"})):
     add("_".join([cls.lower()] + sorted(args)), cls, args, {"x": rand(32, 2, 5, scale=2)})
 
 write("layers.json", cases)

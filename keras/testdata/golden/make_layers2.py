@@ -1,4 +1,4 @@
-"""layers2.json: embeddings, further normalization, reshaping, einsum, attention and encoding layers, with masks.
+"""layers2.json: embeddings, further normalization, reshaping, einsum and attention layers, with masks.
 
 Made with Keras 3.15.1, TensorFlow 2.21.0 (CPU), numpy 2.4.6, Python 3.11.
 Re-run: python make_layers2.py (see README.md).
@@ -8,96 +8,14 @@ Re-run: python make_layers2.py (see README.md).
 (use_causal_mask, return_attention_scores, reverse, use_attention_mask: the last input is the attention mask) are in the config too.
 """
 
-from common import case, keras, local, np, rand, tf, uniform, write
+from functools import partial
 
-CALL = ("use_causal_mask", "return_attention_scores", "reverse")
-MHA = ("MultiHeadAttention", "GroupQueryAttention")
+from common import np, rand, uniform, write
+from recorders import POLICIES as ALL, record_masked
+
 cases = []
+add = partial(record_masked, cases)
 
-
-def call(layer, cls, xs, masks, args, training):
-    """The layer on xs with masks, arguments given as Keras wants them."""
-    kw = {k: v for k, v in args.items() if k in CALL and v}
-    if training is not None:
-        kw["training"] = training
-    if cls in MHA:
-        if args.get("use_attention_mask"):
-            kw["attention_mask"], xs = xs[-1], xs[:-1]
-        if 0 in masks:
-            kw["query_mask"] = masks[0]
-            keras.src.backend.set_keras_mask(xs[0], masks[0])
-        if 1 in masks:
-            kw["value_mask"] = masks[1]
-        if 2 in masks:
-            kw["key_mask"] = masks[2]
-        names = ("query", "value", "key")
-        return layer(**dict(zip(names, xs)), **kw)
-    if cls == "CategoryEncoding" and len(xs) > 1:
-        return layer(xs[0], count_weights=xs[1])
-    if cls in ("Attention", "AdditiveAttention"):
-        if masks:
-            kw["mask"] = [masks.get(0), masks.get(1)]
-        return layer(xs, **kw)
-    for i, m in masks.items():
-        keras.src.backend.set_keras_mask(xs[i], m)
-    return layer(xs if len(xs) > 1 else xs[0], **kw)
-
-
-def add(name, cls, args, inputs, weights=None, training=None, policies=("float32",), seed=100, adapt=None, grads=True):
-    """Record cls(**args)(inputs); weights are drawn unless given."""
-    for policy in policies:
-        keras.utils.clear_session()
-        ctor = {k: v for k, v in args.items() if k not in CALL + ("use_attention_mask",)}
-        if ctor.get("window") == "none":
-            ctor["window"] = None
-        if cls == "SpectralNormalization":
-            inner = ctor.pop("layer")
-            ctor["layer"] = getattr(keras.layers, inner["class_name"])(**inner["config"], dtype=policy)
-        layer = getattr(keras.layers, cls)(dtype=policy, **ctor)
-        xs = [tf.constant(v) for k, v in inputs.items() if k[0] == "x"]
-        masks = {int(k[4:]): tf.constant(v) for k, v in inputs.items() if k[:4] == "mask"}
-        if adapt is not None:
-            layer.adapt(adapt)
-        call(layer, cls, xs, masks, args, None)
-        ws = {}
-        for i, w in enumerate(layer.weights):
-            if weights and local(layer, w) in weights:
-                w.assign(weights[local(layer, w)])
-            elif adapt is None:
-                w.assign(rand(seed + i, *w.shape, scale=0.5))
-            ws[local(layer, w)] = keras.ops.convert_to_numpy(w).copy()
-        floats = [x for x in xs if x.dtype == tf.float32]
-        with tf.GradientTape() as tape:
-            tape.watch(floats)
-            y = call(layer, cls, xs, masks, args, training)
-            ys = list(y) if isinstance(y, (list, tuple)) else [y]
-            r = rand(7, *ys[0].shape)
-            s = tf.reduce_sum(tf.cast(ys[0], "float32") * r)
-        ins, out = dict(inputs), {}
-        for i, v in enumerate(ys):
-            out["y%d" % i if len(ys) > 1 else "y"] = v
-        m = getattr(ys[0], "_keras_mask", None)
-        if m is not None:
-            out["out_mask"] = m
-        if grads and policy == "float32" and ys[0].dtype.is_floating:
-            ins["r"] = r
-            names = [k for k, v in inputs.items() if k[0] == "x" and np.asarray(v).dtype == np.float32]
-            names += [local(layer, v) for v in layer.trainable_variables]
-            for key, g in zip(names, tape.gradient(s, floats + [v.value for v in layer.trainable_variables])):
-                if isinstance(g, tf.IndexedSlices):
-                    g = tf.convert_to_tensor(g)
-                if g is not None:
-                    out["grad/" + key] = g
-        if training:
-            for v in layer.weights:
-                out["new/" + local(layer, v)] = v
-        config = {"class_name": cls, **args, "weight_names": list(ws)}
-        if training is not None:
-            config["training"] = training
-        cases.append(case(name, config, out, ins, ws, policy))
-
-
-ALL = ("float32", "mixed_float16", "mixed_bfloat16")
 IDS = np.array([[1, 2, 0], [4, 0, 0]], np.int32)
 X2, X3, X4 = rand(1, 3, 4), rand(2, 2, 5, 4), rand(3, 2, 3, 4, 4)
 X5 = rand(4, 2, 2, 2, 3, 2)
@@ -110,18 +28,6 @@ add("reversible_embedding", "ReversibleEmbedding", {**REVERSIBLE, "mask_zero": T
 add("reversible_embedding_reverse", "ReversibleEmbedding", {**REVERSIBLE, "reverse": True}, {"x": X3}, policies=ALL)
 add("reversible_embedding_untied", "ReversibleEmbedding", {**REVERSIBLE, "tie_weights": False, "reverse": True, "logit_soft_cap": 2.0},
     {"x": X3}, policies=ALL)
-SIGNALS = rand(20, 2, 14, 2)
-STFT = {"frame_length": 5, "frame_step": 2}
-for mode in ("log", "magnitude", "psd", "real", "imag", "angle", "stft"):
-    add("stft_" + mode, "STFTSpectrogram", {**STFT, "mode": mode}, {"x": SIGNALS})
-add("stft_same", "STFTSpectrogram", {"mode": "stft", "frame_length": 4, "fft_length": 6, "padding": "same", "expand_dims": True}, {"x": SIGNALS})
-MEL = {"fft_length": 16, "sequence_stride": 6, "sampling_rate": 8000, "num_mel_bins": 5}
-SOUND = rand(21, 2, 60)
-add("mel_spectrogram", "MelSpectrogram", MEL, {"x": SOUND})
-add("mel_spectrogram_args", "MelSpectrogram", {**MEL, "sequence_length": 11, "window": "hamming", "mag_exp": 1.5, "min_freq": 300.0, "max_freq": 3500.0,
-    "power_to_db": False}, {"x": SOUND})
-add("mel_spectrogram_top", "MelSpectrogram", {**MEL, "mag_exp": 1.0, "top_db": 3.0, "ref_power": 4.0, "min_power": 0.5}, {"x": SOUND})
-add("mel_spectrogram_no_window", "MelSpectrogram", {**MEL, "sequence_length": 11, "window": "none"}, {"x": SOUND}, policies=ALL)
 XM = X3.copy()
 XM[0, 3:] = 0
 XM[1, 1] = 0
@@ -173,16 +79,6 @@ add("dot_matrices", "Dot", {"axes": [1, 2]}, {"x0": X3, "x1": rand(12, 2, 3, 5)}
 add("dot_vector", "Dot", {"axes": [2, 1]}, {"x0": X3, "x1": rand(13, 2, 4)})
 add("dot_cosine", "Dot", {"axes": [2, 2], "normalize": True}, {"x0": X3, "x1": rand(14, 2, 2, 4)})
 add("dot_rank4", "Dot", {"axes": [1, 3]}, {"x0": X3[:, :3], "x1": rand(15, 2, 2, 2, 3)})
-
-add("normalization_adapted", "Normalization", {}, {"x": X2}, adapt=rand(16, 20, 4, scale=3))
-add("normalization_given", "Normalization", {"axis": 1, "mean": [1.0, 2.0, 3.0], "variance": [0.5, 1.0, 4.0]}, {"x": X4[:, :, :2, :2]})
-add("normalization_inverted", "Normalization", {"axis": None, "mean": 1.0, "variance": 4.0, "invert": True}, {"x": X2})
-add("category_encoding", "CategoryEncoding", {"num_tokens": 5}, {"x": IDS})
-add("category_encoding_count", "CategoryEncoding", {"num_tokens": 5, "output_mode": "count"}, {"x": IDS})
-add("category_encoding_weights", "CategoryEncoding", {"num_tokens": 5, "output_mode": "count"}, {"x0": IDS, "x1": rand(17, 2, 3)}, grads=False)
-add("category_encoding_one_hot", "CategoryEncoding", {"num_tokens": 5, "output_mode": "one_hot"}, {"x": IDS[:, :1]})
-add("discretization", "Discretization", {"bin_boundaries": [-1.0, 0.0, 0.5]}, {"x": np.concatenate([X2, [[-1, 0, 0.5, 9]]]).astype(np.float32)})
-add("discretization_one_hot", "Discretization", {"bin_boundaries": [0.0, 0.5], "output_mode": "one_hot"}, {"x": X2})
 
 Q, V, K = rand(20, 2, 3, 4), rand(21, 2, 5, 4), rand(22, 2, 5, 4)
 QM = np.array([[1, 1, 0], [1, 1, 1]], bool)

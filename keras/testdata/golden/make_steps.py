@@ -8,75 +8,13 @@ SCALE. `grad/NAME` are the gradients of the first step, unscaled, by inputs of f
 steps; `final/NAME` all weights after them. Weights go by their paths within the layer, `weight_names` in a config is their order.
 """
 
-from common import build, case, keras, local, np, rand, tf, uniform, write
+from functools import partial
 
-RATE, SCALE = 0.5, 256.0
-HEADS = ("MultiHeadAttention", "GroupQueryAttention")
+from common import np, rand, write
+from recorders import record_steps
+
 cases = []
-
-
-def call(layer, xs):
-    if type(layer).__name__ in HEADS + ("GroupedQueryAttention",):
-        return layer(*xs, training=True)
-    arg = xs if len(xs) > 1 else xs[0]
-    try:
-        return layer(arg, training=True)
-    except TypeError:  # no such argument
-        return layer(arg)
-
-
-def within(v, policy):
-    """A config with the policy in all layers within it, which have the global one in Keras."""
-    if isinstance(v, list):
-        return [within(x, policy) for x in v]
-    if not isinstance(v, dict):
-        return v
-    if "config" in v:
-        return {**v, "config": {**within(v["config"], policy), "dtype": policy}}
-    return {k: within(x, policy) for k, x in v.items()}
-
-
-def add(name, config, *inputs, rate=RATE, policies=("float32", "mixed_float16", "mixed_bfloat16")):
-    for policy in policies:
-        keras.utils.clear_session()
-        layer = build({**within(config, policy), "dtype": policy})
-        xs = [tf.constant(x) for x in inputs]
-        call(layer, xs)
-        weights = {}
-        for i, w in enumerate(layer.weights):
-            draw = uniform(900 + i, *w.shape, low=0.5, high=1.5) if w.name in ("gamma", "scale", "moving_variance") else rand(900 + i, *w.shape, scale=0.4)
-            if w.name not in ("real_kernel", "imag_kernel"):
-                w.assign(draw)
-            weights[local(layer, w)] = keras.ops.convert_to_numpy(w).copy()
-        opt = keras.optimizers.SGD(rate)
-        if policy == "mixed_float16":
-            opt = keras.optimizers.LossScaleOptimizer(opt, initial_scale=SCALE)
-        variables, losses, out = layer.trainable_variables, [], {}
-        floats = [x for x in xs if x.dtype == tf.float32]
-        for step in range(3):
-            with tf.GradientTape() as tape:
-                tape.watch(floats)
-                y = keras.tree.flatten(call(layer, xs))[0]
-                t = rand(77, *y.shape)
-                loss = tf.reduce_mean(tf.square(tf.cast(y, "float32") - t))
-                scaled = opt.scale_loss(loss) if policy == "mixed_float16" else loss
-            grads = tape.gradient(scaled, floats + [v.value for v in variables])
-            grads = [g if g is None else tf.convert_to_tensor(g) for g in grads]
-            if step == 0:
-                factor = SCALE if policy == "mixed_float16" else 1.0
-                names = ["x%d" % i for i, x in enumerate(xs) if x.dtype == tf.float32] + [local(layer, v) for v in variables]
-                for n, g in zip(names, grads):
-                    if g is not None:
-                        out["grad/" + n] = tf.cast(g, "float32") / factor
-            opt.apply(grads[len(floats):], variables)
-            losses.append(np.float32(loss))
-        assert int(opt.iterations) == 3, (name, policy)
-        out["loss"] = np.array(losses, np.float32)
-        for w in layer.weights:
-            if "seed_generator" not in w.path:
-                out["final/" + local(layer, w)] = w
-        full = {**config, "weight_names": list(weights), "learning_rate": rate, "initial_scale": SCALE}
-        cases.append(case(name, full, out, {**{"x%d" % i: x for i, x in enumerate(inputs)}, "t": t}, weights, policy))
+add = partial(record_steps, cases)
 
 
 def of(cls, **args):
@@ -121,6 +59,4 @@ add("attention_concat", of("Attention", use_scale=True, score_mode="concat"), X3
 add("additive_attention", of("AdditiveAttention"), X3, rand(6, 3, 6, 5))
 add("multi_head_attention", of("MultiHeadAttention", num_heads=2, key_dim=3), X3, rand(7, 3, 6, 4))
 add("group_query_attention", of("GroupQueryAttention", head_dim=3, num_query_heads=4, num_key_value_heads=2), X3, rand(8, 3, 6, 5))
-add("stft_spectrogram", of("STFTSpectrogram", frame_length=5, frame_step=2, mode="magnitude"), rand(9, 2, 14, 1), rate=0.1,
-    policies=("float32",))  # TensorFlow has no convolution that mixes these types
 write("steps.json", cases)

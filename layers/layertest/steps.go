@@ -1,4 +1,4 @@
-package layers_test
+package layertest
 
 import (
 	"context"
@@ -13,25 +13,14 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
 	"github.com/mezzo-ml/mezzo/layers"
-	"github.com/mezzo-ml/mezzo/layers/layertest"
 	"github.com/mezzo-ml/mezzo/optimizers"
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
-const stepsFile = "../keras/testdata/golden/steps.json"
-
-// TestKerasSteps trains every layer with weights for three steps, as Keras did
-// under the same policy, and compares the gradients of the first one, the
-// losses, and where the weights end.
-func TestKerasSteps(t *testing.T) {
-	for _, c := range tensortest.Load(t, stepsFile).Cases {
-		t.Run(c.Name+"/"+c.Policy, func(t *testing.T) { steps(t, &c) })
-	}
-}
-
-// TestStepsOfAll: each class with weights that training moves is in steps.json,
-// alone or in a layer around it.
-func TestStepsOfAll(t *testing.T) {
+// Trained requires a case of training in a golden file for each class of cases whose
+// weights training moves, alone or in a layer around it.
+func Trained(t *testing.T, golden string, cases []Case) {
+	t.Helper()
 	seen := map[string]bool{}
 	var classesIn func(l layers.Layer)
 	classesIn = func(l layers.Layer) {
@@ -43,37 +32,26 @@ func TestStepsOfAll(t *testing.T) {
 			classesIn(r.Cell)
 		}
 	}
-	for _, c := range tensortest.Load(t, stepsFile).Cases {
-		if c.Policy == "float32" {
+	for _, c := range tensortest.Load(t, golden).Cases {
+		if c.Policy == "float32" && c.Config["learning_rate"] != nil {
 			l, _, _ := stepCase(t, &c)
 			classesIn(l)
 		}
 	}
-	if !seen["STFTSpectrogram"] { // the only class of package preprocessing with such weights
-		t.Error("STFTSpectrogram: no case in steps.json")
-	}
-	for _, c := range everyLayer() {
+	for _, c := range cases {
 		l := c.Make()
-		var in []*tensor.Tensor
-		for _, x := range c.In {
-			in = append(in, tensor.Placeholder(x.DType, x.Shape...))
-		}
-		x := in[0]
-		if len(in) > 1 {
-			x = tensor.Tuple(in...)
-		}
-		if err := apply(l, layers.Pass{}, x); err != nil {
+		if err := apply(l, placeholder(c.In)); err != nil {
 			t.Fatal(err)
 		}
 		if len(layers.BaseOf(l).TrainableWeights()) > 0 && !seen[layers.Class(l)] {
-			t.Errorf("%s: no case in steps.json", layers.Class(l))
+			t.Errorf("%s: no case of training in %s", layers.Class(l), golden)
 			seen[layers.Class(l)] = true
 		}
 	}
 }
 
-// stepCase is the layer of a case, not built, the optimizer's rate, and the
-// names of the weights in Keras's order.
+// stepCase returns the layer of a case, not built, its optimizer, and the names of the
+// weights in Keras's order.
 func stepCase(t *testing.T, c *tensortest.Case) (l layers.Layer, opt optimizers.Optimizer, names []string) {
 	t.Helper()
 	var rate, scale float64
@@ -83,7 +61,7 @@ func stepCase(t *testing.T, c *tensortest.Case) (l layers.Layer, opt optimizers.
 		}
 		delete(c.Config, key)
 	}
-	l, _ = layertest.FromCase(t, c)
+	l, _ = FromCase(t, c)
 	opt = &optimizers.SGD{LearningRate: rate}
 	if c.Policy == "mixed_float16" {
 		opt = &optimizers.LossScaleOptimizer{Inner: opt, InitialScale: scale}
@@ -96,18 +74,20 @@ type stepResult struct {
 	Grads []*tensor.Tensor
 }
 
-func steps(t *testing.T, c *tensortest.Case) {
+// compareSteps trains a layer for three steps, as Keras did under the same policy. It
+// compares the gradients of the first step, the losses, and the weights at the end.
+func compareSteps(t *testing.T, c *tensortest.Case) {
 	defer policy.SetGlobal(policy.SetGlobal(c.Policy)) // of layers within the layer
 	l, opt, order := stepCase(t, c)
 	b := layers.BaseOf(l)
 	xs, _ := withMasks(c)
 	x := masked{X: xs}.tuple()
-	if err := apply(l, layers.Pass{}, layertest.Symbols(x)); err != nil {
+	if err := apply(l, Symbols(x)); err != nil {
 		t.Fatal(err)
 	}
 	var names, gradNames []string
 	for _, w := range b.Weights() {
-		name := strings.TrimPrefix(w.Name(), b.Path()+"/")
+		name := weightName(l, w)
 		names = append(names, name)
 		if err := w.Set(c.Weights[name].Data); err != nil {
 			t.Fatal(err)
@@ -128,7 +108,7 @@ func steps(t *testing.T, c *tensortest.Case) {
 	}
 	for _, w := range b.TrainableWeights() {
 		vars = append(vars, w.Variable)
-		gradNames = append(gradNames, strings.TrimPrefix(w.Name(), b.Path()+"/"))
+		gradNames = append(gradNames, weightName(l, w))
 	}
 	train := tensor.Function(func(in masked) (out stepResult) {
 		y := layers.Apply(l, layers.Pass{Training: true}, in.tuple()).Unpack()[0]
@@ -152,9 +132,8 @@ func steps(t *testing.T, c *tensortest.Case) {
 		out.Grads = grads
 		return out
 	}, b, opt)
-	// A layer is some ten operations forwards and as many backwards, each of
-	// which both sides round, at other places; what follows it in three steps
-	// is wrong by as much again.
+	// A layer is some ten operations forwards and as many backwards. Both sides round
+	// each of them, at different places, and the next steps add as much again.
 	share := 32 * b.ComputeDType().Epsilon()
 	if b.ComputeDType() != dtype.Float32 {
 		share = 6 * b.ComputeDType().Epsilon() // most of them are in float32, on either side
@@ -181,32 +160,31 @@ func steps(t *testing.T, c *tensortest.Case) {
 		}
 	}
 	for _, w := range b.Weights() {
-		name := strings.TrimPrefix(w.Name(), b.Path()+"/")
+		name := weightName(l, w)
 		if want, ok := c.Outputs["final/"+name]; ok {
 			closeTo(t, "final/"+name, w.Variable.Value(), want, share, c.Weights[name].Data, cancels(c, name))
 		}
 	}
 }
 
-// cancels is the largest gradient of a case for weights whose own is a sum that
-// cancels: the softmax of attention takes no notice of what is added to all
-// scores, which is all that the bias of the keys does, and most of what a scale
-// of all scores does.
+// cancels returns the largest gradient of a case for weights whose own gradient is a sum
+// that cancels, else 0. The softmax of attention ignores a constant that is added to all
+// scores: all that the bias of the keys does, and most of what a scale of scores does.
 func cancels(c *tensortest.Case, name string) (m float64) {
 	if name != "key/bias" && name != "scale" {
 		return 0
 	}
 	for key, g := range c.Outputs {
 		if strings.HasPrefix(key, "grad/") {
-			m = max(m, largest(g))
+			m = max(m, g.Largest())
 		}
 	}
 	return m
 }
 
-// closeTo compares within a share of the largest of what is wanted, or of what
-// has moved since start, or of least. What has moved was rounded to float32
-// with the weight, on both sides by half a unit in each of three steps.
+// closeTo compares got with want. The tolerance is a share of want's largest element, or
+// of its largest change since start, or of least. A change was rounded to float32 with
+// its weight, on both sides by half a unit in each of three steps.
 func closeTo(t *testing.T, what string, got *tensor.Tensor, want tensortest.Array, share float64, start []float64, least float64) {
 	t.Helper()
 	data, err := got.Float64s()
