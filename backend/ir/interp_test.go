@@ -27,8 +27,15 @@ var math1 = map[op.Code]func(float64) float64{
 	op.Tanh:     math.Tanh,
 	op.Relu:     func(x float64) float64 { return max(x, 0) },
 	op.Floor:    math.Floor,
-	op.Not:      func(x float64) float64 { return 1 - x },
-	op.IsFinite: func(x float64) float64 { return truth(!math.IsNaN(x) && !math.IsInf(x, 0)) },
+	op.Sign: func(x float64) float64 {
+		if x == 0 || math.IsNaN(x) {
+			return x
+		}
+		return math.Copysign(1, x)
+	},
+	op.RoundE4M3: dtype.RoundE4M3,
+	op.Not:       func(x float64) float64 { return 1 - x },
+	op.IsFinite:  func(x float64) float64 { return truth(!math.IsNaN(x) && !math.IsInf(x, 0)) },
 }
 
 var math2 = map[op.Code]func(x, y float64) float64{
