@@ -1,6 +1,8 @@
 package keras
 
 import (
+	"fmt"
+
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/optimizers"
@@ -12,11 +14,80 @@ import (
 // of their own. With "" each layer keeps the policy it was built with; in a
 // model that is not built that is the global policy. The copy is not compiled.
 func (m *Model) Clone(policyName string) (*Model, error) {
-	c := cloning{layers: map[layers.Layer]layers.Layer{}}
+	return m.clone("Clone", policyName, cloning{})
+}
+
+// CloneUnder returns a model with the same layers and the same weights under other
+// policies: the layers with a key in byPath have that policy, the others policyName,
+// or with "" the policy they were built with. Layers whose field DType names a
+// policy keep that, unless force is set and byPath has a key for them. The map of
+// policy.SetGlobalMap is not read, unless byPath is nil. The copy is not compiled.
+//
+// Weights, moving statistics and states of random numbers are copied by their names
+// and converted to the type that the copy stores them in. The model must be built.
+func (m *Model) CloneUnder(policyName string, byPath policy.Map, force bool) (*Model, error) {
+	if err := byPath.Check(); err != nil {
+		return nil, m.errorf("CloneUnder: %w", err)
+	}
+	if !m.built {
+		return nil, m.errorf("CloneUnder: the model is not built; call it on data, or build it with Input")
+	}
+	to, err := m.clone("CloneUnder", policyName, cloning{byPath: byPath, force: force})
+	if err != nil {
+		return nil, err
+	}
+	if err := copyVariables(to.Variables(), m.Variables()); err != nil {
+		return nil, m.errorf("CloneUnder: %w", err)
+	}
+	return to, nil
+}
+
+// copyVariables sets each variable of to to the value of the one in from with its
+// name, and of those with one name the first to the first. Those without a namesake
+// stay, such as the scales that layers have under 8-bit policies.
+func copyVariables(to, from []*Variable) error {
+	named := map[string][]*Variable{}
+	for _, v := range from {
+		named[v.Name()] = append(named[v.Name()], v)
+	}
+	for _, v := range to {
+		all := named[v.Name()]
+		if len(all) == 0 {
+			continue
+		}
+		named[v.Name()] = all[1:]
+		if err := copyVariable(v, all[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyVariable(to, from *Variable) error {
+	switch {
+	case to.Type().Equal(from.Type()):
+		b, err := from.Bytes()
+		if err != nil {
+			return err
+		}
+		return to.SetBytes(b)
+	case to.Shape().Equal(from.Shape()) && to.DType().IsFloat() && from.DType().IsFloat():
+		x, err := from.Float64s()
+		if err != nil {
+			return err
+		}
+		return to.Set(x)
+	}
+	return fmt.Errorf("%s is %v and %v in the copy", from.Name(), from.Type(), to.Type())
+}
+
+// clone is Clone for the method of that name.
+func (m *Model) clone(method, policyName string, c cloning) (*Model, error) {
+	c.layers = map[layers.Layer]layers.Layer{}
 	if policyName != "" {
 		p, err := policy.Parse(policyName)
 		if err != nil {
-			return nil, m.errorf("Clone: %w", err)
+			return nil, m.errorf("%s: %w", method, err)
 		}
 		c.policy = &p
 	}
@@ -30,6 +101,8 @@ func (m *Model) Clone(policyName string) (*Model, error) {
 // cloning is one call of Clone: a layer that is used twice is cloned once.
 type cloning struct {
 	policy *policy.Policy // nil: that of each layer
+	byPath policy.Map     // see layers.SetPolicyMap
+	force  bool
 	layers map[layers.Layer]layers.Layer
 }
 
@@ -110,6 +183,7 @@ func (c cloning) layer(l layers.Layer) (layers.Layer, error) {
 	case b.Built():
 		layers.SetPolicy(c.layers[old], b.Policy())
 	}
+	layers.SetPolicyMap(c.layers[old], c.byPath, c.force)
 	return made, nil
 }
 

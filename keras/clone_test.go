@@ -10,6 +10,7 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
+	"github.com/mezzo-ml/mezzo/policy"
 )
 
 // blocks is a residual network whose blocks are models, computed again in the
@@ -239,4 +240,73 @@ func TestCloneShared(t *testing.T) {
 	if got, want := c.CountParams(), m.CountParams(); got != want {
 		t.Errorf("got %d parameters, want %d", got, want)
 	}
+}
+
+// TestCloneUnder: a clone under a map is the model that would have been built under
+// it with these weights, to the bit, and the layers of layers can be named.
+func TestCloneUnder(t *testing.T) {
+	const rows, steps, units = 4, 5, 16
+	build := func() *Model {
+		x := Input(steps, units)
+		y := Apply(&layers.MultiHeadAttention{NumHeads: 2, KeyDim: 8, Name: "attention"}, x, x)
+		y = Apply(&layers.BatchNormalization{Name: "norm"}, y)
+		y = Apply(&layers.Dense{Units: units, Name: "ff_1", Activation: "relu"}, y)
+		y = Apply(&layers.Dense{Units: units, Name: "ff_2", DType: "mixed_float16"}, y)
+		y = Apply(&layers.Dropout{Rate: 0.5, Name: "drop"}, y)
+		m, err := NewModel(x, Apply(&layers.Dense{Units: 3, Name: "out"}, y))
+		check(t, err)
+		return m
+	}
+	x := NewTensor(numbers(rows*steps*units), rows, steps, units)
+	for _, general := range []string{"mixed_float16", "mixed_bfloat16", "float32", "bfloat16"} {
+		underPolicy(t, "mixed_float16")
+		m := build()
+		check(t, m.Compile(CompileConfig{Optimizer: &optimizers.SGD{}, Loss: &losses.MeanSquaredError{}}))
+		check(t, m.TrainStep(t.Context(), Batch{X: x, Y: NewTensor(numbers(rows*steps*3), rows, steps, 3)}))
+		by := policy.Map{"ff_.*": "float32", "attention/query": "bfloat16"}
+		clone, err := m.CloneUnder(general, by, false)
+		check(t, err)
+		underPolicy(t, general)
+		old := policy.SetGlobalMap(by)
+		want := build()
+		policy.SetGlobalMap(old)
+		check(t, copyVariables(want.Variables(), m.Variables()))
+		for i, l := range clone.Layers() {
+			if got, want := layers.BaseOf(l).Policy(), layers.BaseOf(want.Layers()[i]).Policy(); got != want {
+				t.Errorf("%s: %s has %v, want %v", general, layers.BaseOf(l).Path(), got, want)
+			}
+		}
+		got, err := clone.Predict(t.Context(), x)
+		check(t, err)
+		truth, err := want.Predict(t.Context(), x)
+		check(t, err)
+		if !slices.Equal(values(t, got), values(t, truth)) {
+			t.Errorf("%s: the clone predicts %v, a model built under the map %v", general, got, truth)
+		}
+		if !same(bits(t, clone), bits(t, want)) {
+			t.Errorf("%s: the clone has another state than the model", general)
+		}
+		query := layers.BaseOf(clone.Layers()[0]).Sublayers()[0]
+		for l, want := range map[layers.Layer]string{query: "bfloat16", clone.Layers()[0]: general, clone.Layers()[2]: "float32", clone.Layers()[3]: "mixed_float16"} {
+			if b := layers.BaseOf(l); b.Policy().Name != want {
+				t.Errorf("%s: %s has %v, want %s", general, b.Path(), b.Policy(), want)
+			}
+		}
+		forced, err := m.CloneUnder("", by, true)
+		check(t, err)
+		for i, want := range []string{"mixed_float16", "mixed_float16", "float32", "float32", "mixed_float16"} {
+			if b := layers.BaseOf(forced.Layers()[i]); b.Policy().Name != want {
+				t.Errorf("by force: %s has %v, want %s", b.Path(), b.Policy(), want)
+			}
+		}
+	}
+	m := build()
+	_, err := m.CloneUnder("float8", nil, false)
+	wantError(t, err, `model functional: CloneUnder: policy: unknown policy "float8"; did you mean "mixed_float8"? want mixed_float16, mixed_bfloat16, mixed_float8 or a float type such as float32`)
+	_, err = m.CloneUnder("", policy.Map{"ff_[": "float32"}, false)
+	wantError(t, err, "model functional: CloneUnder: policy: the key \"ff_[\" of a map is no regular expression: error parsing regexp: missing closing ]: `[`")
+	_, err = m.CloneUnder("", policy.Map{"ff_.*": "float32", ".*_1": "float16"}, false)
+	wantError(t, err, `layer ff_1: Build: policy: the layer at "ff_1" matches two keys of the map, ".*_1" (float16) and "ff_.*" (float32); write keys that exclude each other`)
+	_, err = Sequential(&layers.Dense{Units: 2}).CloneUnder("", nil, false)
+	wantError(t, err, "model sequential: CloneUnder: the model is not built; call it on data, or build it with Input")
 }

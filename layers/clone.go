@@ -69,3 +69,11 @@ func Outdated(l Layer) (now policy.Policy, yes bool) {
 // the global one. It has no effect on a layer that names a policy itself or
 // has one in policy.SetGlobalMap.
 func SetPolicy(l Layer, p policy.Policy) { l.base().general = &p }
+
+// SetPolicyMap sets the map that l, which is not built yet, and the layers in it
+// read instead of that of policy.SetGlobalMap. With force it has precedence over
+// their fields DType, too. Nil changes nothing.
+func SetPolicyMap(l Layer, byPath policy.Map, force bool) {
+	b := l.base()
+	b.byPath, b.byForce = byPath, force
+}

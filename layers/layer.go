@@ -134,6 +134,9 @@ type Base struct {
 	prefix     string // path of the model or layer it is part of, with "/"
 	policy     policy.Policy
 	general    *policy.Policy // see SetPolicy
+	byPath     policy.Map     // see SetPolicyMap
+	byForce    bool           // byPath has precedence over fields DType
+	mapped     bool           // part of a layer, with a policy of its own from a map
 	follows    bool           // it was built with what the policy package had for its path
 	built      bool
 	frozen     bool
@@ -443,6 +446,9 @@ func Apply(l Layer, p Pass, x *tensor.Tensor) *tensor.Tensor {
 	} else {
 		y = call()
 	}
+	if b.mapped && (y.IsTuple() || y.DType() == b.policy.Compute) { // the layer around it knows nothing of the map
+		y = support.CastFloats(y, b.owner.policy.Compute)
+	}
 	y = maskResult(l, x, y)
 	if b.activityOf != nil {
 		b.penalize(p, y)
@@ -464,19 +470,8 @@ func (b *Base) locate() {
 }
 
 func (b *Base) build(l Layer, in []Shape) error {
-	name := l.Config().DType
-	if name == "" && b.owner != nil {
-		b.policy = b.owner.policy
-	} else {
-		general := policy.Global()
-		if b.general != nil {
-			general = *b.general
-		}
-		p, err := policy.Under(general, b.Path(), name)
-		if err != nil {
-			return err
-		}
-		b.policy, b.follows = p, name == "" && b.general == nil
+	if err := b.resolve(l.Config().DType); err != nil {
+		return err
 	}
 	if err := checkIntegers(l); err != nil {
 		return err
@@ -489,6 +484,50 @@ func (b *Base) build(l Layer, in []Shape) error {
 	}
 	b.built = true
 	return nil
+}
+
+// resolve sets the policy of a layer whose field DType is name: from the field, or
+// the map, or that of the layer around it, or else the general policy. A layer in
+// another one that has a policy from a map returns the type that the other computes in.
+func (b *Base) resolve(name string) error {
+	byPath, force := b.policyMap()
+	// A layer in another one is named by its own path. That of the other layer is
+	// no key for it, as its policy is that layer's anyway.
+	find, global := byPath.For, policy.GlobalMap
+	if b.owner != nil {
+		find, global = byPath.At, policy.GlobalMapAt
+	}
+	if byPath == nil {
+		find = global
+	}
+	p, found, err := find(b.Path())
+	switch {
+	case err != nil:
+		return err
+	case name != "" && !(found && force):
+		p, err = policy.Parse(name)
+	case found:
+	case b.owner != nil:
+		p = b.owner.policy
+	case b.general != nil:
+		p = *b.general
+	default:
+		p = policy.Global()
+	}
+	b.policy, b.mapped = p, found && b.owner != nil
+	b.follows = name == "" && b.owner == nil && b.general == nil && byPath == nil
+	return err
+}
+
+// policyMap returns what SetPolicyMap has set for the layer, or for one that it is
+// part of.
+func (b *Base) policyMap() (byPath policy.Map, force bool) {
+	for at := b; at != nil; at = at.owner {
+		if at.byPath != nil {
+			return at.byPath, at.byForce
+		}
+	}
+	return nil, false
 }
 
 func (b *Base) checkInput(l Layer, in []Shape) error {

@@ -107,7 +107,8 @@ func (p Policy) Source() string {
 var global = struct {
 	sync.RWMutex
 	policy Policy
-	byPath map[string]Policy
+	byPath Map
+	parsed *compiled // byPath; nil: none
 }{policy: Policy{Name: "float32", Compute: dtype.Float32, Variable: dtype.Float32}}
 
 // Global returns the global policy; "float32" until SetGlobal.
@@ -132,31 +133,20 @@ func SetGlobal(name string) (previous string) {
 	return previous
 }
 
-// SetGlobalMap sets policies by path, which have precedence over the global
-// one. A key is the path of a layer ("dense_1") or of a nested model
-// ("encoder", which includes "encoder/dense"); the longest matching key is
-// used. It returns the previous map; nil removes the map. It panics on an
-// unknown policy name.
-func SetGlobalMap(byPath map[string]string) (previous map[string]string) {
-	parsed := make(map[string]Policy, len(byPath))
-	for path, name := range byPath {
-		p, err := Parse(name)
-		if err != nil {
-			panic(fmt.Errorf("%w, for the layers at %q", err, path))
-		}
-		parsed[strings.Trim(path, "/")] = p
+// SetGlobalMap sets policies by path, which have precedence over the global one. It
+// returns the previous map; nil removes the map. It panics where Map.Check returns an
+// error. A layer reads the map when it is built: one of a functional model has no path
+// of a model around it then, which Model.CloneUnder knows.
+func SetGlobalMap(byPath Map) (previous Map) {
+	parsed, err := byPath.compile()
+	if err != nil {
+		panic(err)
 	}
 	global.Lock()
 	defer global.Unlock()
-	if global.byPath != nil {
-		previous = make(map[string]string, len(global.byPath))
-		for path, p := range maps.All(global.byPath) {
-			previous[path] = p.Name
-		}
-	}
-	global.byPath = parsed
+	previous, global.byPath, global.parsed = global.byPath, maps.Clone(byPath), parsed
 	if byPath == nil {
-		global.byPath = nil
+		global.parsed = nil
 	}
 	return previous
 }
@@ -170,13 +160,24 @@ func Under(general Policy, path, name string) (Policy, error) {
 	if name != "" {
 		return Parse(name)
 	}
+	p, ok, err := GlobalMap(path)
+	if !ok {
+		p = general
+	}
+	return p, err
+}
+
+// GlobalMap returns the policy that SetGlobalMap has set for the layer at path, and
+// whether it has: see Map.For.
+func GlobalMap(path string) (p Policy, ok bool, err error) { return globalMap().find(path) }
+
+// GlobalMapAt is GlobalMap without the keys of what path is part of: see Map.At.
+func GlobalMapAt(path string) (p Policy, ok bool, err error) {
+	return globalMap().at(strings.Trim(path, "/"))
+}
+
+func globalMap() *compiled {
 	global.RLock()
 	defer global.RUnlock()
-	for at := strings.Trim(path, "/"); at != "" && global.byPath != nil; {
-		if p, ok := global.byPath[at]; ok {
-			return p, nil
-		}
-		at = at[:max(strings.LastIndexByte(at, '/'), 0)]
-	}
-	return general, nil
+	return global.parsed
 }

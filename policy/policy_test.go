@@ -95,7 +95,7 @@ func TestGlobal(t *testing.T) {
 
 func TestGlobalMap(t *testing.T) {
 	defer SetGlobal(SetGlobal("mixed_float16"))
-	previous := SetGlobalMap(map[string]string{
+	previous := SetGlobalMap(Map{
 		"encoder":        "float32",
 		"encoder/dense":  "mixed_bfloat16",
 		"head/":          "float64", // slashes at the ends are not part of a path
@@ -147,7 +147,7 @@ func TestGlobalMapPanics(t *testing.T) {
 			t.Errorf("got panic %v, want %s", err, want)
 		}
 	}()
-	SetGlobalMap(map[string]string{"head": "float8"})
+	SetGlobalMap(Map{"head": "float8"})
 }
 
 func TestEffective(t *testing.T) {

@@ -144,6 +144,9 @@ func read(path string, r io.ReaderAt, size int64, c config) (*keras.Model, error
 	if err := loadTree(path+"/"+weightsFile, weights, n, m, config{}); err != nil {
 		return nil, fmt.Errorf("%s: %w", weightsFile, err)
 	}
+	if c.byPath != nil {
+		return m.CloneUnder("", c.byPath, true)
+	}
 	return m, nil
 }
 

@@ -36,6 +36,7 @@ type Option func(*config)
 type config struct {
 	optimizer optimizers.Optimizer
 	policy    *policy.Policy
+	byPath    policy.Map
 	maxConfig int64
 }
 
@@ -57,6 +58,10 @@ func WithOptimizer(o optimizers.Optimizer) Option { return func(c *config) { c.o
 // replaces the policy that most of its layers have. Layers that differ, such as
 // a float32 output of a mixed_float16 model, keep theirs.
 func WithPolicy(p policy.Policy) Option { return func(c *config) { c.policy = &p } }
+
+// WithPolicyMap makes Load give the layers with a key in byPath that policy, whatever
+// the file says, after WithPolicy: see keras.Model.CloneUnder.
+func WithPolicyMap(byPath policy.Map) Option { return func(c *config) { c.byPath = byPath } }
 
 // WithMaxConfig sets how many bytes Load reads of the config.json of a `.keras`
 // file, by default 16 MiB with 1,048,576 values and keys; each further 16 MiB

@@ -170,6 +170,72 @@ func TestWithPolicy(t *testing.T) {
 	}
 }
 
+// TestWithPolicyMap: keys reach layers of nested models, the weights are those of the
+// file, and the predictions those of a model whose layers name these policies.
+func TestWithPolicyMap(t *testing.T) {
+	build := func(last, out string) *keras.Model {
+		in := keras.Input(6)
+		h := keras.Apply(&layers.Dense{Units: 5, Name: "inner", Activation: "tanh"}, in)
+		inner, err := keras.NewModel(in, keras.Apply(&layers.Dense{Units: 4, Name: "last", DType: last}, h))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := keras.Input(6)
+		m, err := keras.NewModel(x, keras.Apply(&layers.Dense{Units: 3, Name: "out", DType: out}, keras.Apply(inner.Named("encoder").Layer(), x)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	m := under("mixed_float16", func() *keras.Model { return build("", "") })
+	path := filepath.Join(t.TempDir(), "m.keras")
+	if err := saving.Save(path, m); err != nil {
+		t.Fatal(err)
+	}
+	by := policy.Map{"encoder/.*t": "float64", "out": "float32"}
+	got, err := saving.Load(path, saving.WithPolicyMap(by))
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoder := keras.ModelOf(got.Layers()[0]).Layers()
+	for l, want := range map[layers.Layer]string{encoder[0]: "mixed_float16", encoder[1]: "float64", got.Layers()[1]: "float32"} {
+		if b := layers.BaseOf(l); b.Policy().Name != want {
+			t.Errorf("%s has %v, want %s", b.Path(), b.Policy(), want)
+		}
+	}
+	want := under("mixed_float16", func() *keras.Model { return build("float64", "float32") })
+	weights, err := m.GetWeights()
+	if err == nil {
+		err = want.SetWeights(weights)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := keras.NewTensor([]float32{1, -2, 3, 0.5, 0.25, -1}, 1, 6)
+	a, err := got.Predict(t.Context(), x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := want.Predict(t.Context(), x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	av, err := a.Values()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bv, err := b.Values()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(av, bv) {
+		t.Errorf("the loaded model predicts %v, one whose layers name these policies %v", av, bv)
+	}
+	if _, err := saving.Load(path, saving.WithPolicyMap(policy.Map{"out": "float8"})); err == nil || !strings.Contains(err.Error(), `unknown policy "float8"`) {
+		t.Errorf("an unknown policy: got error %v", err)
+	}
+}
+
 // TestOptimizer goes on with a training from a file.
 func TestOptimizer(t *testing.T) {
 	for name, make := range map[string]func() optimizers.Optimizer{
