@@ -8,8 +8,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// check verifies what holds between passes: order, types, and the rules of
-// params and outputs.
+// check verifies the invariants between passes: order, types, and the rules for params
+// and outputs.
 func (g *Graph) check() error {
 	at := make(map[*Value]int, len(g.Values))
 	ids := make(map[int]*Value, len(g.Values))

@@ -8,9 +8,9 @@ import (
 )
 
 // cse, common-subexpression elimination, merges values of the same operation,
-// attributes and arguments into the one recorded first. Random numbers merge
-// too: they are a function of their state and stream. Where both are outputs
-// the second becomes an Identity, as no value may be an output twice.
+// attributes and arguments into the first recorded one. Random numbers merge too: they
+// are a function of their state and stream. If both values are outputs, the second
+// becomes an Identity, since no value may be an output twice.
 func cse(g *Graph) {
 	g.sort()
 	outputs := g.outputs()
@@ -43,8 +43,8 @@ func cse(g *Graph) {
 	g.replace(instead)
 }
 
-// key encodes what v computes; d takes the place of the attributes' element
-// type, which may be spelled out or left to the default.
+// key encodes the computation of v; d replaces the element type in the attributes,
+// which may be explicit or the default.
 func (v *Value) key(d dtype.DType) string {
 	a := v.Attr
 	a.DType = d

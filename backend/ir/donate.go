@@ -6,15 +6,14 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// donate decides which outputs overwrite inputs: those for which the caller
-// wishes it, whose input the graph reads, is as large, and is not overwritten
-// by another output already.
+// donate decides which outputs overwrite inputs: those for which the caller asks, if
+// the graph reads the input, it has the same size, and no other output overwrites it.
 //
-// An output can be computed straight over its input when it and everything
-// computed from it can be computed in place, it reads the old value only element
-// by element, and all other users of the old value can come first. An output
-// that cannot is computed into working memory, and an Identity copies it at
-// the end, when nobody needs the old value.
+// An output can be computed directly over its input if it and everything computed from
+// it can be computed in place, it reads the old value only element by element, and all
+// other users of the old value can come first. Otherwise the output is computed in
+// working memory, and an Identity copies it at the end, after the last use of the old
+// value.
 func donate(g *Graph) {
 	g.sort()
 	claimed := map[int]bool{}
@@ -40,8 +39,8 @@ func donate(g *Graph) {
 	}
 }
 
-// committable reports whether v and all that is computed from it may run after
-// the point of no return.
+// committable reports whether v and everything computed from it may run after the point
+// of no return.
 func committable(v *Value, users map[*Value][]*Value) bool {
 	seen := map[*Value]bool{}
 	var ok func(v *Value) bool
@@ -63,8 +62,8 @@ func committable(v *Value, users map[*Value][]*Value) bool {
 	return ok(v)
 }
 
-// readsInPlace reports whether v reads p, if it does, with v's own shape: then
-// element i of p has no use after element i of v is computed.
+// readsInPlace reports whether v reads p only with v's own shape, if at all: element i
+// of p then has no use after element i of v is computed.
 func readsInPlace(v, p *Value) bool {
 	for i, a := range v.Args {
 		if source(a) == p && (!a.Type.Shape.Equal(v.Type.Shape) || !v.inPlace(i)) {
@@ -74,8 +73,8 @@ func readsInPlace(v, p *Value) bool {
 	return true
 }
 
-// source is the value whose memory v lies in for certain: a Reshape lies in
-// its argument's.
+// source returns the value in whose memory v certainly lies: a Reshape lies in its
+// argument.
 func source(v *Value) *Value {
 	for alias(v) {
 		v = v.Args[0]
@@ -83,17 +82,17 @@ func source(v *Value) *Value {
 	return v
 }
 
-// copyOutput puts an Identity between output o and the value it was.
+// copyOutput makes output o an Identity of its value.
 func (g *Graph) copyOutput(o int) {
 	v := g.Outputs[o]
 	g.Outputs[o] = g.add(op.Identity, op.Attr{}, v.Type, v.Path, v)
 }
 
-// commitOrder lists the commit phase in a valid order: the outputs that
-// overwrite inputs, all that is computed from them, and what may as well be
-// computed there; each after its arguments, and each overwriting one after
-// the other readers of what it overwrites. When there is no such order stuck
-// is an output whose readers wait for it; else it is -1.
+// commitOrder returns the commit phase in a valid order: the outputs that overwrite
+// inputs, everything computed from them, and other values that can be computed there.
+// Each comes after its arguments, and an overwriting one after the other readers of its
+// input. If there is no such order, stuck is an output that is part of a cycle; else it
+// is -1.
 func (g *Graph) commitOrder() (order []*Value, stuck int) {
 	over := map[*Value]int{} // output for each overwriting value
 	writer := map[*Value]*Value{}
@@ -103,7 +102,7 @@ func (g *Graph) commitOrder() (order []*Value, stuck int) {
 			writer[g.Params[p]] = g.Outputs[o]
 		}
 	}
-	before := map[*Value][]*Value{} // in the phase: what must come first
+	before := map[*Value][]*Value{} // within the phase: values that must come first
 	var roots []*Value
 	for _, v := range g.Values {
 		_, in := over[v]
@@ -131,8 +130,8 @@ func (g *Graph) commitOrder() (order []*Value, stuck int) {
 			}
 		}
 	}
-	// Depth first, in the order of the graph; meeting a value again that is
-	// still waiting closes a circle.
+	// Depth first, in the order of the graph; reaching a value that is still waiting
+	// closes a cycle.
 	done := map[*Value]bool{}
 	var waiting []*Value
 	var visit func(v *Value) bool
@@ -163,11 +162,10 @@ func (g *Graph) commitOrder() (order []*Value, stuck int) {
 	return order, -1
 }
 
-// sinkLate lists element-wise values that only the commit phase uses and that
-// read nothing it does not keep alive anyway. Computed right before their
-// users they need less memory: the new velocities of all weights need not
-// exist at one time. They close no circle, as nothing in the phase comes
-// before them but others of them.
+// sinkLate lists element-wise values that only the commit phase uses and that keep no
+// other memory alive. Computed right before their users they need less memory: for
+// example, the new velocities of all weights need not exist at one time. They close no
+// cycle, since only other such values come before them in the phase.
 func (g *Graph) sinkLate(phase []*Value) (sunk []*Value) {
 	in := make(map[*Value]bool, len(phase))
 	alive := map[*Value]bool{}
@@ -192,9 +190,9 @@ func (g *Graph) sinkLate(phase []*Value) (sunk []*Value) {
 	return sunk
 }
 
-// breakCycle picks the output to copy from values of which each waits for
-// the next, and the last for the first: the smallest that waits for a reader
-// of the input it overwrites. There is one, as arguments form no circle.
+// breakCycle picks the output to copy from a cycle of values that wait for each other:
+// the smallest that waits for a reader of the input that it overwrites. There is one,
+// since arguments form no cycle.
 func (g *Graph) breakCycle(circle []*Value, over map[*Value]int) int {
 	best := -1
 	for i, v := range circle {

@@ -69,7 +69,7 @@ func attach(v *Value, at int) {
 	v.Attr.DType, v.Attr.Body = c.Type.DType, out
 }
 
-// bodyOf is what an element-wise value computes.
+// bodyOf returns the computation of an element-wise value.
 func (v *Value) bodyOf() *op.Body {
 	if v.Op == op.Fused {
 		return v.Attr.Body

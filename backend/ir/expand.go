@@ -7,8 +7,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// Expand replaces v, which must have an expansion, by the values that its
-// operation means. They take v's place in the order.
+// Expand replaces v, whose operation must have an expansion, by its expansion, at v's
+// place in the order.
 func (g *Graph) Expand(v *Value) {
 	at := slices.Index(g.Values, v)
 	r := &recorder{path: v.Path}

@@ -6,26 +6,25 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// Limits of a fused operation: what fits the registers and the stack of a
-// kernel that walks over all operands at once.
+// Limits of a fused operation: registers and stack of a kernel that reads all operands
+// at once.
 const (
 	maxFusedInputs = 12
 	maxFusedCode   = 48
 )
 
-// fuse joins element-wise operations into one pass over memory. A value joins
-// the group of its users when they all are in one group of its own shape and
-// it is not an output. No bit changes: every instruction of the body rounds to
-// its own type.
+// fuse merges element-wise operations into one pass over memory. A value joins the
+// group of its users if all of them are in one group of its shape and it is not an
+// output. No bit changes: every instruction of the body rounds to its own type.
 //
-// A BroadcastTo in front of a group goes where the element-wise operation
-// broadcasts by itself.
+// A BroadcastTo of an operand is removed if the element-wise operation broadcasts by
+// itself.
 func fuse(g *Graph) {
 	sinkReshapes(g)
 	users := g.users()
 	outputs := g.outputs()
 	absorbed := map[*Value]bool{}
-	// Backwards, so that the users of a value are settled before it is.
+	// Backwards, so that the users of a value are grouped before it is.
 	for _, root := range slices.Backward(g.Values) {
 		if absorbed[root] || !fusable(root) {
 			continue
@@ -42,7 +41,7 @@ func fuse(g *Graph) {
 
 func fusable(v *Value) bool { return elementwise(v) && v.Op != op.Fused }
 
-// group is what becomes one Fused value.
+// group is the values that become one Fused value.
 type group struct {
 	root    *Value
 	members []*Value // root first
@@ -127,9 +126,8 @@ func (grp *group) emit() {
 	r.Op, r.Attr, r.Args = op.Fused, op.Attr{Body: body}, args
 }
 
-// unbroadcast maps inputs of the group to what the Fused value reads: the
-// source of a BroadcastTo, where the other operands still give the result its
-// shape.
+// unbroadcast maps inputs of the group to the operands of the Fused value: the argument
+// of a BroadcastTo, if the other operands still give the result its shape.
 func (grp *group) unbroadcast(inputs []*Value) map[*Value]*Value {
 	from := make(map[*Value]*Value, len(inputs))
 	shapes := make([]op.Shape, len(inputs))
@@ -155,7 +153,7 @@ func (grp *group) unbroadcast(inputs []*Value) map[*Value]*Value {
 	return from
 }
 
-// dropUnused removes values that a pass left without a user.
+// dropUnused removes values that a pass has left without users.
 func dropUnused(g *Graph, which func(*Value) bool) {
 	used := g.outputs()
 	for _, v := range g.Values {

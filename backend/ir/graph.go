@@ -16,9 +16,9 @@
 //
 // A granted donation lets an output overwrite an input. Everything that overwrites
 // an input, and everything computed from it, can be computed in place and comes last,
-// from Graph.Commit on. A run can fail before that point and leaves no trace; after
-// it nothing can fail. Where a donation is not granted the output has a buffer of its
-// own, and the caller exchanges it with the old one after a successful run.
+// from Graph.Commit on. A run that fails before that point changes nothing; after it
+// nothing can fail. If a donation is not granted, the output has its own buffer, and
+// the caller swaps it with the old one after a successful run.
 package ir
 
 import (
@@ -35,11 +35,11 @@ type Value struct {
 	Type op.Type
 	Attr op.Attr
 	Args []*Value
-	Path string // who recorded it: "dense_1", "dense_1/grad", "rmsprop/dense_1/kernel"
-	Slot Slot   // where it lies: set by the memory plan
+	Path string // recorder's path: "dense_1", "dense_1/grad", "rmsprop/dense_1/kernel"
+	Slot Slot   // memory; set by the memory plan
 
-	// Split is whether its results have slots of their own and it has none: all
-	// its users are Results. Set by a pass.
+	// Split reports that its results have their own slots and it has none: all its
+	// users are Results. Set by a pass.
 	Split bool
 }
 
@@ -58,11 +58,11 @@ const (
 
 // Slot is where a value lies during a run.
 //
-// Slots of values that are needed at the same time never overlap, with one
-// exception: an element-wise value may have the very slot of one or more of
-// its arguments of the same shape and element size. A kernel must read element
-// i of its operands before it writes element i, and nothing more. The result of an
-// operation with [op.Info.InPlace] may have the slot of its first argument.
+// Slots of values that are live at the same time never overlap, with one exception: an
+// element-wise value may have the same slot as arguments of the same shape and element
+// size. A kernel must read element i of its operands before it writes element i, and
+// may rely on no more. The result of an operation with [op.Info.InPlace] may have the
+// slot of its first argument.
 type Slot struct {
 	Place  Place
 	Index  int // Input, Output: which one
@@ -73,20 +73,20 @@ type Slot struct {
 // the widest vector register.
 const Align = 64
 
-// Graph is a program: what it computes from its inputs.
+// Graph is a program.
 //
-// Values are in topological order. Params[i] is the Param of input i, or nil
-// where an input is not used. Outputs may name any value except a Param or a Const, and
-// none twice (the recorder puts an Identity between).
+// Values are in topological order. Params[i] is the Param of input i, or nil if the
+// input is not used. Outputs may name any value except a Param or a Const, and none
+// twice (the recorder inserts an Identity).
 type Graph struct {
 	Values  []*Value
 	Params  []*Value
 	Outputs []*Value
 
-	// Donate names, for each output, the input whose buffer the caller would
-	// like it to overwrite, or -1: an updated variable over the old one. It is
-	// a wish; Donated says what came of it. It is not granted where no value
-	// reads the input, the sizes differ, or the input was given away before.
+	// Donate names, for each output, the input whose buffer the caller would like it to
+	// overwrite, or -1: an updated variable and the old one. Donated is the outcome: a
+	// donation is not granted if no value reads the input, the sizes differ, or the
+	// input is already overwritten.
 	Donate []int
 
 	// Set by Optimize.
@@ -95,24 +95,24 @@ type Graph struct {
 	// -1. The caller passes that same buffer as input and output.
 	Donated []int
 
-	// Commit is the index in Values of the first one that overwrites an
-	// input. A run may be abandoned before it and leaves no trace. From it on there
-	// are only element-wise operations and those with [op.Info.InPlace], which cannot
-	// fail, and the run goes to its end. It is len(Values) when nothing is
-	// overwritten.
+	// Commit is the index in Values of the first value that overwrites an input. A run
+	// that ends before it changes nothing. From it on there are only element-wise
+	// operations and those with [op.Info.InPlace], which cannot fail, and the run goes
+	// to its end. It is len(Values) if nothing is overwritten.
 	Commit int
 
 	// ArenaBytes is the working memory of a run.
 	ArenaBytes int
 
-	// Watched is whether every value has its own memory, to be shown: Options.Watch.
+	// Watched reports whether every value has its own memory, to be shown:
+	// Options.Watch.
 	Watched bool
 }
 
 // New returns an empty graph with n inputs.
 func New(n int) *Graph { return &Graph{Params: make([]*Value, n)} }
 
-// Add appends a value. The type is trusted: it came from op.Infer.
+// Add appends a value. t must come from op.Infer.
 func (g *Graph) Add(c op.Code, a op.Attr, t op.Type, path string, args ...*Value) *Value {
 	v := &Value{ID: len(g.Values), Op: c, Type: t, Attr: a, Args: args, Path: path}
 	g.Values = append(g.Values, v)
@@ -185,9 +185,9 @@ func (s Slot) String() string {
 	return "nowhere"
 }
 
-// View reports whether v needs no computation in the plan because it lies
-// where its argument does: a Reshape, a Barrier, an Identity that the plan
-// merged, or a Result of a value in the arena.
+// View reports whether v needs no computation in the plan because it lies in its
+// argument's memory: a Reshape, a Barrier, an Identity that the plan merged, or a
+// Result of a value in the arena.
 func (v *Value) View() bool {
 	if v.Slot.Place == Nowhere || !viewable(v) && v.Op != op.Result {
 		return false
@@ -205,9 +205,8 @@ func (v *Value) View() bool {
 // resultOffset is where a Result begins in its argument, in bytes.
 func (v *Value) resultOffset() int { return v.Attr.Start[0] * v.Type.DType.Size() }
 
-// AppendKey appends an unambiguous encoding of the graph for the cache of
-// compiled programs. Paths are part of it: a program names layers in its
-// errors.
+// AppendKey appends an unambiguous encoding of the graph, as a key of the cache of
+// compiled programs. It includes paths: a program names layers in its errors.
 func (g *Graph) AppendKey(k []byte) []byte {
 	put := func(n int) { k = append(k, byte(n), byte(n>>8), byte(n>>16), byte(n>>24)) }
 	ids := make(map[*Value]int, len(g.Values))
@@ -238,7 +237,7 @@ func (g *Graph) AppendKey(k []byte) []byte {
 	return k
 }
 
-// Describe says what v is, for messages: "dense (MatMul float32[4 8])".
+// Describe describes v for messages: "dense (MatMul float32[4 8])".
 func (v *Value) Describe() string {
 	if v.Path == "" {
 		return fmt.Sprintf("%v %v", v.Op, v.Type)
@@ -246,8 +245,7 @@ func (v *Value) Describe() string {
 	return fmt.Sprintf("%s (%v %v)", v.Path, v.Op, v.Type)
 }
 
-// Describe says which graph g is, for messages: by its size, and its first and
-// last output.
+// Describe describes g for messages: its size, and its first and last output.
 func (g *Graph) Describe() string {
 	name := fmt.Sprintf("the program of %d values", len(g.Values))
 	if n := len(g.Outputs); n > 0 {
@@ -256,8 +254,8 @@ func (g *Graph) Describe() string {
 	return name
 }
 
-// DescribeBuffer says which buffer of the caller is output index, or input
-// index, and what the program computes there.
+// DescribeBuffer describes the caller's buffer of output or input index, and what the
+// program computes there.
 func (g *Graph) DescribeBuffer(out bool, index int) string {
 	name, place := fmt.Sprintf("the buffer of output %d", index), Output
 	if !out {

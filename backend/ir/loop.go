@@ -7,8 +7,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// LoopBody is the graph of a step of v, a Loop: its inputs are those of the
-// body, its outputs the body's results.
+// LoopBody returns the graph of a step of v, a Loop: its inputs are the body's inputs,
+// its outputs the body's results.
 func LoopBody(v *Value) *Graph {
 	l := v.Attr.Loop
 	types := make([]op.Type, len(v.Args))

@@ -6,8 +6,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// Limits of a Fused value with several outputs. Scalars, of which updates have
-// many, cost a kernel little.
+// Limits of a Fused value with several outputs. Scalars, which updates have many of,
+// cost a kernel little.
 const (
 	maxMultiInputs = 24
 	maxMultiCode   = 96
@@ -75,10 +75,10 @@ type multiFuser struct {
 	taken       map[*Value]bool // fused into a later value
 }
 
-// gather lists what root is to compute, in order, itself last: of the values
-// from position first on that are related to it, the most that may wait for it.
-// Relations come first and waiting second because a value may be related to root
-// only through an earlier one, which in turn may wait only if the value does.
+// gather lists the values that root is to compute, in order, itself last: of the values
+// from position first on that are related to it, as many as can be delayed to it. A
+// value may be related to root only through an earlier one, which in turn can be
+// delayed only if the value is; so relations are determined first.
 func (j *multiFuser) gather(root *Value, first int) []*Value {
 	members := j.related(root, func(v *Value) bool {
 		return j.position[v] >= first && multiFusable(v) && !j.taken[v] && v.Type.Shape.Equal(root.Type.Shape)
@@ -89,7 +89,7 @@ func (j *multiFuser) gather(root *Value, first int) []*Value {
 		for _, v := range waiting {
 			in[v] = true
 		}
-		// Those that stay behind may have been all that related others to root.
+		// The removed values may have been all that related others to root.
 		connected := j.related(root, func(v *Value) bool { return in[v] })
 		if len(connected) == len(members) {
 			return members
@@ -98,9 +98,9 @@ func (j *multiFuser) gather(root *Value, first int) []*Value {
 	}
 }
 
-// related lists, in order, the values up to root that are among the eligible
-// and have to do with root, directly or through each other: one reads the other,
-// or both read the same memory of their shape.
+// related lists, in order, the eligible values up to root that are related to root,
+// directly or through each other: one reads the other, or both read the same memory of
+// their shape.
 func (j *multiFuser) related(root *Value, eligible func(*Value) bool) []*Value {
 	list := []*Value{root}
 	seen := map[*Value]bool{root: true}
@@ -133,18 +133,18 @@ func (j *multiFuser) related(root *Value, eligible func(*Value) bool) []*Value {
 	return list
 }
 
-// waiting lists those of members that can be computed where the last of them is,
-// as many as the limits of a Fused value allow.
+// waiting lists the members that can be computed at the position of the last one, as
+// many as the limits of a Fused value allow.
 func (j *multiFuser) waiting(members []*Value) []*Value {
 	root := members[len(members)-1]
 	list := []*Value{root} // the last first
 	in := map[*Value]bool{root: true}
 	code := len(root.bodyOf().Code)
-	reads := map[*Value]bool{} // by the list, of others
+	reads := map[*Value]bool{} // arguments of the list from outside
 	for _, a := range root.Args {
 		reads[a] = true
 	}
-	// between reports whether u is computed before root and apart from it.
+	// between reports whether u is computed before root and separately.
 	between := func(u *Value) bool { return !in[u] && !j.taken[u] && j.position[u] < j.position[root] }
 	for _, v := range slices.Backward(members[:len(members)-1]) {
 		if slices.ContainsFunc(j.users[v], between) || slices.ContainsFunc(v.Args, func(a *Value) bool {
@@ -176,7 +176,7 @@ func (j *multiFuser) waiting(members []*Value) []*Value {
 	return list
 }
 
-// inputs lists what members read of others, each once.
+// inputs lists the arguments of members from outside, each once.
 func inputs(members []*Value) []*Value {
 	var list []*Value
 	for _, m := range members {
@@ -189,7 +189,7 @@ func inputs(members []*Value) []*Value {
 	return list
 }
 
-// emit makes the last of members compute all. It returns its ExtraOutputs.
+// emit makes the last member compute all. It returns its ExtraOutputs.
 func (j *multiFuser) emit(members []*Value) (extra []*Value) {
 	root := members[len(members)-1]
 	args := inputs(members)

@@ -17,8 +17,8 @@ type pass struct {
 	hides    bool // left out by Options.Watch: values vanish or share memory
 }
 
-// passes run in this order. What must stay in front of what, and why, is in
-// passOrder, which a test holds against this table.
+// passes run in this order. passOrder lists which must come before which, and why; a
+// test compares the two.
 var passes = [...]pass{
 	// Layers cast their inputs whatever the type, so chains of casts are common
 	// and most do nothing. Gradients multiply by 1.
@@ -165,9 +165,8 @@ func (g *Graph) add(c op.Code, a op.Attr, t op.Type, path string, args ...*Value
 	return v
 }
 
-// sort puts the values into the one order that IDs and arguments determine:
-// as recorded, but each value after its arguments. A pass whose result depends
-// on who comes first starts with it.
+// sort restores the one order that IDs and arguments determine: as recorded, but each
+// value after its arguments. A pass whose result depends on the order begins with it.
 func (g *Graph) sort() {
 	byID := slices.SortedFunc(slices.Values(g.Values), func(a, b *Value) int { return cmp.Compare(a.ID, b.ID) })
 	w := walk{seen: make(map[*Value]bool, len(byID)), order: g.Values[:0]}
@@ -231,8 +230,8 @@ func distinct(args []*Value) int {
 	return n
 }
 
-// users lists for every value those that have it as an argument, each once,
-// in the order of the graph.
+// users maps every value to the values that have it as an argument, each once, in the
+// order of the graph.
 func (g *Graph) users() map[*Value][]*Value {
 	users := make(map[*Value][]*Value, len(g.Values))
 	for _, v := range g.Values {
@@ -256,10 +255,10 @@ func (g *Graph) outputs() map[*Value]bool {
 
 func elementwise(v *Value) bool { return v.Op.Info().Class == op.Elementwise }
 
-// updates reports whether v may overwrite an input, and run after other inputs
-// were overwritten: it cannot fail and may be computed in place.
+// updates reports whether v may overwrite an input, and run after other inputs were
+// overwritten: it cannot fail and can be computed in place.
 func updates(v *Value) bool { return elementwise(v) || v.Op.Info().InPlace }
 
-// inPlace reports whether v may be computed over its argument i: it reads element
-// j of that argument before it writes element j of its result, and no other.
+// inPlace reports whether v can be computed over its argument i: it reads element j of
+// that argument, and no other, before it writes element j of its result.
 func (v *Value) inPlace(i int) bool { return elementwise(v) || v.Op.Info().InPlace && i == 0 }

@@ -12,16 +12,16 @@ type Options struct {
 	// No result changes by a bit.
 	Skip []string
 
-	// Check verifies the graph after each pass and shuffles it before each,
-	// as far as its order is free, so that no pass leans on order.
+	// Check verifies the graph after each pass and shuffles it before each, as far as
+	// its order is free, so that no pass depends on order.
 	Check bool
 
-	// Watch keeps every value alive in memory of its own, so that a run can show
-	// each one: no fusion, no shared buffers, no donated inputs.
+	// Watch keeps every value alive in its own memory, so that a run can show each one:
+	// no fusion, no shared buffers, no donated inputs.
 	Watch bool
 
-	// Unbounded is for plans that are made to be looked at: they may need more
-	// memory than the device may take.
+	// Unbounded allows plans that need more memory than the device may use, for plans
+	// that are only inspected.
 	Unbounded bool
 
 	// Trace, when not nil, is called with the graph before the first pass
@@ -29,7 +29,7 @@ type Options struct {
 	Trace func(pass string, g *Graph)
 }
 
-// Key tells options apart in the cache of compiled programs.
+// Key returns a key of the options for the cache of compiled programs.
 func (o Options) Key() string {
 	skip := slices.Clone(o.Skip)
 	slices.Sort(skip)

@@ -6,14 +6,13 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// sinkReshapes gives an element-wise value that is read through nothing but a
-// Reshape, by another element-wise value, the shape in which that reads it: its
-// arguments are reshaped instead, which costs nothing, and the two can be one
-// pass over memory. Batch normalizations work on matrices and activations on
-// images, for example.
+// sinkReshapes changes the shape of an element-wise value whose only use is a Reshape
+// that another element-wise value reads. Its arguments are reshaped instead, which
+// costs nothing, and the two values can be fused. For example, batch normalizations
+// work on matrices and activations on images.
 //
-// What reads a contraction stays as it is, since it may become an epilogue, and
-// so does what reads random numbers, which it may make itself.
+// Readers of a contraction are left alone, since they may become its epilogue, and so
+// are readers of random numbers, which may be fused into them.
 func sinkReshapes(g *Graph) {
 	g.sort()
 	s := sinking{g: g, users: g.users(), outputs: g.outputs()}
@@ -39,7 +38,7 @@ type sinking struct {
 	moved   bool
 }
 
-// sink gives the argument of r, a Reshape, its shape, where that can be.
+// sink gives the argument of r, a Reshape, r's shape, if possible.
 func (s *sinking) sink(r *Value) {
 	if r.Op != op.Reshape || s.outputs[r] || !slices.ContainsFunc(s.users[r], fusable) {
 		return
@@ -83,8 +82,7 @@ func (s *sinking) sink(r *Value) {
 	}
 }
 
-// sinks reports whether v, and what is going to be fused with it, can have
-// another shape.
+// sinks reports whether v, and the values to be fused with it, can have another shape.
 func (s *sinking) sinks(v *Value, to op.Shape) bool {
 	full := false
 	for _, a := range v.Args {
@@ -101,10 +99,10 @@ func (s *sinking) sinks(v *Value, to op.Shape) bool {
 		}
 		full = true
 	}
-	return full // else it has its shape from several
+	return full // else its shape comes from several operands
 }
 
-// reshape is a in another shape, for user, which read a so far.
+// reshape returns a in another shape for user, which has read a so far.
 func (s *sinking) reshape(a *Value, to op.Shape, user *Value) *Value {
 	if a.Type.Shape.Equal(to) {
 		return a
@@ -126,8 +124,8 @@ func (s *sinking) reshape(a *Value, to op.Shape, user *Value) *Value {
 	return n
 }
 
-// fits reports whether an operand that is broadcast to one shape is broadcast
-// to another in the same way: both end with what it is more than one of.
+// fits reports whether an operand that broadcasts to one shape broadcasts to another in
+// the same way: both end with the operand's axes that are not 1.
 func fits(operand, from, to op.Shape) bool {
 	n := len(trimmed(operand))
 	return n <= len(from) && n <= len(to) && from[len(from)-n:].Equal(to[len(to)-n:])

@@ -7,17 +7,17 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// schedule settles the order. The commit phase comes last; params are in
-// front, and cheap work on params and constants alone (the cast of a weight,
-// say) waits for its first user, so that it lives no longer than it must. The
-// rest comes in one of four orders, the one that packs best: as recorded or
-// eager, with what frees memory as soon as its arguments are there (an unscaled
-// gradient is recorded after all of the backward pass, and what it is made of
-// would wait as long; sums find what was just computed in the cache, too); and
-// with what only the commit phase reads at its place or at the end.
+// schedule decides the order. Params come first, the commit phase last. Cheap work on
+// params and constants alone, such as the cast of a weight, is delayed to its first
+// user to shorten its live range. The rest has one of four orders, the one that packs
+// best: as recorded, or eager, with values that free memory as soon as their arguments
+// exist; and with values that only the commit phase reads in place, or at the end.
+// Eager helps unscaled gradients, which are recorded after the whole backward pass and
+// would keep their arguments alive until then, and sums, which find their argument in
+// the cache.
 func schedule(g *Graph) {
 	g.sort()
-	commit, _ := g.commitOrder() // donate left nothing stuck
+	commit, _ := g.commitOrder() // after donate there is no cycle
 	s := scheduler{g: g, late: make(map[*Value]bool, len(commit)), users: g.users(), outputs: g.outputs()}
 	for _, v := range commit {
 		s.late[v] = true
@@ -38,7 +38,7 @@ func schedule(g *Graph) {
 	g.Values = best
 	g.settleCommit()
 	for _, v := range g.Values {
-		v.Slot = Slot{} // the next passes place them
+		v.Slot = Slot{} // assigned by the next passes
 	}
 	g.ArenaBytes = 0
 }
@@ -50,18 +50,18 @@ type scheduler struct {
 	users   map[*Value][]*Value
 	outputs map[*Value]bool
 
-	// Of one order.
+	// Of one order:
 	done    map[*Value]bool
 	list    []*Value
-	waiting map[*Value]int // readers of a value or its views that are to come
+	waiting map[*Value]int // readers of a value or its views that are not yet listed
 }
 
-// little is the size of results that are computed as soon as they can be even
-// if that frees nothing: the sums that tell whether gradients are finite.
+// little is the size of results that are computed as soon as possible even if that
+// frees nothing: the sums that tell whether gradients are finite.
 const little = Align
 
-// order makes an order, as recorded or with what frees memory first (eager)
-// and what only the commit phase reads last (lazy).
+// order returns an order: as recorded, or with values first that free memory (eager),
+// and with values last that only the commit phase reads (lazy).
 func (s *scheduler) order(commit []*Value, eager, lazy bool) []*Value {
 	g := s.g
 	s.done = make(map[*Value]bool, len(g.Values))
@@ -91,8 +91,8 @@ func (s *scheduler) order(commit []*Value, eager, lazy bool) []*Value {
 			}
 		}
 	}
-	// What is left only sinks: outputs made of constants, or, when dead
-	// values were not dropped, what nobody uses.
+	// The rest are values that sink: outputs made of constants and, if dead values were
+	// not removed, values without users.
 	for _, v := range g.Values {
 		if !s.late[v] {
 			s.visit(v, eager)
@@ -101,8 +101,8 @@ func (s *scheduler) order(commit []*Value, eager, lazy bool) []*Value {
 	return append(s.list, commit...)
 }
 
-// waits reports whether v is a result for the commit phase, or sums up one
-// that is not there yet.
+// waits reports whether v is a result for the commit phase, or sums up one that is not
+// yet listed.
 func (s *scheduler) waits(v *Value) bool {
 	if s.bytes(v) <= little {
 		return slices.ContainsFunc(v.Args, func(a *Value) bool { return !s.done[a] && s.waits(a) })
@@ -115,7 +115,7 @@ func (s *scheduler) waits(v *Value) bool {
 	return true
 }
 
-// visit adds v after its arguments and, if eager, whatever else is better
+// visit lists v after its arguments and, if eager, other values that are better
 // computed now than later.
 func (s *scheduler) visit(v *Value, eager bool) {
 	if s.done[v] {
@@ -131,8 +131,8 @@ func (s *scheduler) visit(v *Value, eager bool) {
 	if !eager {
 		return
 	}
-	// Readers of v may be ready now, and readers of what v read may be the
-	// last ones now.
+	// Readers of v may be ready now, and readers of v's arguments may now be the last
+	// ones.
 	for _, u := range s.users[v] {
 		s.hurry(u)
 	}
@@ -143,7 +143,7 @@ func (s *scheduler) visit(v *Value, eager bool) {
 	}
 }
 
-// hurry adds v if all it needs is there and it frees as much as it takes.
+// hurry lists v if its arguments are listed and it frees as much as it needs.
 func (s *scheduler) hurry(v *Value) {
 	if alias(v) {
 		for _, u := range s.users[v] {
@@ -174,8 +174,8 @@ func (s *scheduler) hurry(v *Value) {
 	s.visit(v, true)
 }
 
-// near reports whether a costs nothing to have: a view or something that sinks,
-// of what is there.
+// near reports whether a costs nothing: a view of a listed value, or a value that sinks
+// with listed arguments.
 func (s *scheduler) near(a *Value) bool {
 	if !alias(a) && !sinks(a) || s.late[a] {
 		return false
@@ -199,7 +199,7 @@ func (s *scheduler) add(v *Value) {
 	}
 }
 
-// bytes is what a value takes of the arena.
+// bytes returns the bytes that a value takes in the arena.
 func (s *scheduler) bytes(v *Value) int {
 	if v.Op == op.Param || v.Op == op.Const || s.outputs[v] {
 		return 0
@@ -207,7 +207,7 @@ func (s *scheduler) bytes(v *Value) int {
 	return aligned(v.Type.Bytes())
 }
 
-// sources are the values that v reads, itself or through views, each once.
+// sources returns the values that v reads, directly or through views, each once.
 func sources(v *Value) iter.Seq[*Value] {
 	return func(yield func(*Value) bool) {
 		for i, a := range v.Args {
@@ -233,8 +233,8 @@ func (g *Graph) settleCommit() {
 	}
 }
 
-// sinks reports whether v may wait for its first user. Nothing lives longer
-// for it: params and constants do not lie in the arena.
+// sinks reports whether v may be delayed to its first user. That prolongs no live
+// range: params and constants are not in the arena.
 func sinks(v *Value) bool {
 	switch v.Op.Info().Class {
 	case op.Leaf, op.Elementwise, op.Movement:

@@ -64,7 +64,7 @@ func (g *Graph) shareInPlace(blocks []*block) []*block {
 }
 
 // readsElementwise reports whether v reads all its arguments in block b element for
-// element: with the shape and size of element of its result r.
+// element: with the shape and element size of its result r.
 func readsElementwise(v, r *Value, b *block, of map[*Value]*block) bool {
 	for i, a := range v.Args {
 		if of[a] == b && (!v.inPlace(i) || !a.Type.Shape.Equal(r.Type.Shape) || a.Type.DType.Size() != r.Type.DType.Size()) {

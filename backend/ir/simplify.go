@@ -63,9 +63,9 @@ func isOne(v *Value) bool {
 	return v.Op == op.Const && v.Attr.Data == nil && v.Attr.Value == 1
 }
 
-// readUnwidened replaces widened arguments of an operation by the narrower values
-// if its kernel widens them itself ([op.Info.Widens]). The type of the result
-// stays.
+// readUnwidened replaces widened arguments of an operation by the narrower values if
+// its kernel widens them itself ([op.Info.Widens]). The type of the result is
+// unchanged.
 func readUnwidened(v *Value) {
 	replaced := false
 	for _, i := range v.Op.Info().Widens {
@@ -83,8 +83,8 @@ func readUnwidened(v *Value) {
 	}
 }
 
-// replace puts other values in the place of the keys of instead and removes
-// the keys. The arguments of all values have been replaced before.
+// replace removes the keys of instead, and puts their replacements in their place. All
+// arguments must have been replaced before.
 func (g *Graph) replace(instead map[*Value]*Value) {
 	kept := g.Values[:0]
 	for _, v := range g.Values {

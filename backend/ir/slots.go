@@ -61,20 +61,20 @@ func assignSlots(g *Graph) {
 
 func viewable(v *Value) bool { return alias(v) || v.Op == op.Identity }
 
-// alias reports whether v lies where its first argument does, for certain.
+// alias reports whether v certainly lies in its first argument's memory.
 func alias(v *Value) bool { return v.Op == op.Reshape || v.Op == op.Barrier }
 
 func aligned(bytes int) int { return (bytes + Align - 1) / Align * Align }
 
-// Memory is the memory that a plan works with, in bytes.
+// Memory is the memory of a plan, in bytes.
 type Memory struct {
 	Arena   int // working memory of a run
 	Inputs  int // inputs that are used, overwritten ones included
-	Outputs int // outputs in buffers of their own
+	Outputs int // outputs in their own buffers
 	Static  int // constants
 }
 
-// Memory adds up the memory of a plan.
+// Memory returns the memory of a plan.
 func (g *Graph) Memory() Memory {
 	m := Memory{Arena: g.ArenaBytes}
 	for _, v := range g.Values {
@@ -93,10 +93,10 @@ func (g *Graph) Memory() Memory {
 	return m
 }
 
-// Peak is most of the arena that is in use at one time, in bytes.
+// Peak returns the largest number of bytes of the arena that are live at one time.
 func (g *Graph) Peak() (peak int) {
-	// A value that took over the place of another overlaps it for one step,
-	// at the same offset; count the place once.
+	// A value that is computed over another overlaps it for one step at the same
+	// offset: count the memory once.
 	change := make([]map[int]int, len(g.Values)+1) // offset -> bytes live at that step
 	for _, b := range g.blocks() {
 		for i := b.first; i <= b.last; i++ {

@@ -7,37 +7,35 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// AttentionSizes is what the shapes of the operands of an attention say, and
-// which of the optional ones there are. After the operands that an operation
-// names may come, in this order,
+// AttentionSizes is the sizes of an attention, and which optional operands it has.
+// After an operation's named operands may come, in this order,
 //
-//   - a bool mask of four axes that broadcasts to [B H T S]: a query sees only
-//     keys where it is true;
-//   - a random state int64[2], for Attr.DropoutRate above 0: weight i of [B H T S] is
-//     kept, and divided by 1-Rate, as number i of RandomUniform says ([DropDraw]);
-//     with a Rate of 1 nothing is kept.
+//   - a bool mask of four axes that broadcasts to [B H T S]: a query sees only keys
+//     where it is true;
+//   - a random state int64[2], for Attr.DropoutRate above 0: draw i of RandomUniform
+//     decides whether weight i of [B H T S] is kept, and divided by 1-DropoutRate
+//     ([DropDraw]); a rate of 1 keeps nothing.
 //
-// Attr.Scale is the factor of the scores, Q·Kᵀ times it. Positions of queries and
-// keys are their places on the axes T and S, both from 0: with Attr.Causal a query
-// sees keys up to its own position, with Attr.SlidingWindow > 0 those less than that many away. Head h
-// of the queries attends to head h/(H/G) of the keys and values. The result of a
-// query that sees nothing is 0.
+// Scores are Attr.Scale·Q·Kᵀ. Positions of queries and keys are their indices along the
+// axes T and S. With Attr.Causal a query sees keys up to its own position, with
+// Attr.SlidingWindow > 0 keys less than that many positions away. Head h of the queries
+// attends to head h/(H/G) of the keys and values. A query that sees no key has result
+// 0.
 //
 // Scores, their softmax and sums are in the accumulator's type; a device may round
-// weights to the operands' type before they multiply. Weights are right for all
-// products of queries and keys whose differences are finite: they are exponentials
-// of these differences, which take the factor last, and the gradient takes them from
-// the same ones. Where a product is infinite, they are what the softmax of infinities
-// is.
+// weights to the operands' type before it multiplies. Weights are exponentials of
+// differences of products, multiplied by the factor last, and the gradient uses the
+// same differences. So weights are correct whenever the differences are finite. If a
+// product is infinite, they are those of a softmax of infinities.
 type AttentionSizes struct {
 	Batch, Queries, Keys    int // B, T, S
 	Heads, KeyHeads         int // H, G
 	Features, ValueFeatures int // D, E
-	Mask, State             int // arguments, or -1
+	Mask, State             int // indices of arguments, or -1
 }
 
-// SizesOfAttention checks the arguments of Attention or AttentionForward (with
-// operands 3), or of AttentionGrad (6).
+// SizesOfAttention checks the arguments of Attention or AttentionForward (3 named
+// operands), or of AttentionGrad (6).
 func SizesOfAttention(operands int, a Attr, t []Type) (AttentionSizes, error) {
 	s := AttentionSizes{Mask: -1, State: -1}
 	if len(t) < operands {
@@ -85,23 +83,22 @@ func SizesOfAttention(operands int, a Attr, t []Type) (AttentionSizes, error) {
 	return s, nil
 }
 
-// scores is the shape of the scores.
+// scores returns the shape of the scores.
 func (s AttentionSizes) scores() Shape { return Shape{s.Batch, s.Heads, s.Queries, s.Keys} }
 
-// Result is the shape of Attention.
+// Result returns the shape of Attention.
 func (s AttentionSizes) Result() Shape {
 	return Shape{s.Batch, s.Queries, s.Heads, s.ValueFeatures}
 }
 
-// Statistics is the shape of what AttentionForward says of the softmax of each
-// query: first the largest products, then the reciprocals of the sums.
+// Statistics returns the shape of AttentionForward's second result: of each query the
+// largest product, then the reciprocal of the sum.
 func (s AttentionSizes) Statistics() Shape { return Shape{2, s.Batch, s.Heads, s.Queries} }
 
-// PerQuery is the shape of one number for each query.
+// PerQuery returns the shape of one number for each query.
 func (s AttentionSizes) PerQuery() Shape { return s.Statistics()[1:] }
 
-// Seen returns the keys from lo to hi, not included, that the attributes allow
-// query t to see.
+// Seen returns the range [lo, hi) of keys that the attributes allow query t to see.
 func (s AttentionSizes) Seen(a Attr, t int) (lo, hi int) {
 	hi = s.Keys
 	if a.SlidingWindow > 0 {
@@ -113,8 +110,8 @@ func (s AttentionSizes) Seen(a Attr, t int) (lo, hi int) {
 	return lo, max(lo, hi)
 }
 
-// ScoreFactors are the sign and the magnitude of the factor of the scores: products
-// times the sign are as large, beside each other, as scores.
+// ScoreFactors returns the sign and the magnitude of Scale. Products times the sign
+// have the order of the scores.
 func (a Attr) ScoreFactors() (sign, magnitude float64) {
 	switch {
 	case a.Scale > 0:
@@ -125,7 +122,7 @@ func (a Attr) ScoreFactors() (sign, magnitude float64) {
 	return a.Scale, 1
 }
 
-// KeepScale is what weights that are not dropped are multiplied by.
+// KeepScale returns the factor of kept weights.
 func (a Attr) KeepScale() float64 {
 	if a.DropoutRate < 1 {
 		return 1 / (1 - a.DropoutRate)
@@ -152,13 +149,13 @@ func inferAttentionForward(a Attr, t []Type) (Type, error) {
 	return Type{t[0].DType.Accumulator(), Shape{s.Result().Size() + s.Statistics().Size()}}, nil
 }
 
-// attentionForwardResults are the result and the statistics of the softmax.
+// attentionForwardResults are the result and the statistics.
 func attentionForwardResults(a Attr, t []Type) []Section {
 	s, _ := SizesOfAttention(3, a, t)
 	return []Section{{0, s.Result()}, {s.Result().Size(), s.Statistics()}}
 }
 
-// attentionGradResults are the gradients by query, key and value.
+// attentionGradResults are the gradients of query, key and value.
 func attentionGradResults(_ Attr, t []Type) []Section {
 	q, k := t[0].Shape.Size(), t[1].Shape.Size()
 	return []Section{{0, t[0].Shape}, {q, t[1].Shape}, {q + k, t[2].Shape}}
@@ -178,7 +175,7 @@ func inferAttentionGrad(a Attr, t []Type) (Type, error) {
 	return Type{d, Shape{t[0].Shape.Size() + t[1].Shape.Size() + t[2].Shape.Size()}}, nil
 }
 
-// expandAttention cuts the result out of that of AttentionForward.
+// expandAttention is the first result of AttentionForward.
 func expandAttention(r Recorder, a Attr, args []Ref) Ref {
 	t := types(r, args)
 	s, _ := SizesOfAttention(3, a, t)
@@ -193,9 +190,8 @@ func types(r Recorder, args []Ref) []Type {
 	return t
 }
 
-// attention records the steps that expansions share. Tensors are grouped by
-// head of the keys: [B G H/G·T …] for the queries' side, [B G S …] for the
-// keys'.
+// attention records the common steps of the expansions. Tensors are grouped by head of
+// the keys: [B G H/G·T …] for queries, [B G S …] for keys.
 type attention struct {
 	Recorder
 	AttentionSizes
@@ -209,8 +205,7 @@ func newAttention(r Recorder, operands int, a Attr, args []Ref) attention {
 	return attention{r, s, a, r.TypeOf(args[0]).DType.Accumulator(), args}
 }
 
-// byHead brings [B steps heads features] into the order [B G rows features],
-// in the wide type.
+// byHead transposes [B steps heads features] to [B G rows features], in the wide type.
 func (a attention) byHead(x Ref) Ref {
 	s := a.TypeOf(x).Shape
 	x = a.Record(Cast, Attr{DType: a.wide}, x)
@@ -218,7 +213,7 @@ func (a attention) byHead(x Ref) Ref {
 	return a.Record(Reshape, Attr{Dims: Shape{s[0], a.KeyHeads, s[2] / a.KeyHeads * s[1], s[3]}}, x)
 }
 
-// bySteps undoes byHead for steps, as a vector.
+// bySteps undoes byHead for steps, and flattens.
 func (a attention) bySteps(x Ref, steps int) Ref {
 	s := a.TypeOf(x).Shape
 	heads := a.KeyHeads
@@ -241,13 +236,12 @@ func (a attention) number(d dtype.DType, v float64) Ref {
 	return a.Record(Const, Attr{DType: d, Dims: Shape{}, Value: v})
 }
 
-// grouped gives [B H T S] the shape [B G H/G·T S].
+// grouped reshapes [B H T S] to [B G H/G·T S].
 func (a attention) grouped(x Ref) Ref {
 	return a.Record(Reshape, Attr{Dims: Shape{a.Batch, a.KeyHeads, a.Heads / a.KeyHeads * a.Queries, a.Keys}}, x)
 }
 
-// products are those of queries q and keys k, with the sign of the factor, and what
-// is seen of them, or nil.
+// products returns sign·q·kᵀ, and the bool tensor of what queries see, or nil.
 func (a attention) products(q, k Ref) (products, seen Ref) {
 	all := a.AttentionSizes.scores()
 	products = a.product(q, k, false, true)
@@ -277,8 +271,7 @@ func (a attention) products(q, k Ref) (products, seen Ref) {
 	return products, seen
 }
 
-// powers are e to the power of what products, where they are seen, are above top,
-// times the factor's magnitude; 0 elsewhere.
+// powers returns exp(magnitude·(products - top)) where keys are seen, 0 elsewhere.
 func (a attention) powers(products, seen, top Ref) Ref {
 	x := a.Record(Sub, Attr{}, products, top)
 	if _, factor := a.attr.ScoreFactors(); factor != 1 {
@@ -287,7 +280,7 @@ func (a attention) powers(products, seen, top Ref) Ref {
 	return a.where(seen, a.Record(Exp, Attr{}, x), 0)
 }
 
-// unlessBlind is x, [B H T 1], or 0 for queries that see no key.
+// unlessBlind returns x, [B H T 1], with 0 for queries that see no key.
 func (a attention) unlessBlind(seen, x Ref) Ref {
 	var sees Ref
 	switch {
@@ -301,7 +294,7 @@ func (a attention) unlessBlind(seen, x Ref) Ref {
 	return a.where(sees, x, 0)
 }
 
-// where is x where cond is true, else v; x if cond is nil.
+// where returns x where cond is true, else v; x if cond is nil.
 func (a attention) where(cond, x Ref, v float64) Ref {
 	if cond == nil {
 		return x
@@ -309,7 +302,7 @@ func (a attention) where(cond, x Ref, v float64) Ref {
 	return a.Record(Where, Attr{}, cond, x, a.number(a.wide, v))
 }
 
-// dropped drops some of x, which has the shape of the scores.
+// dropped applies dropout to x, which has the shape of the scores.
 func (a attention) dropped(x Ref) Ref {
 	if a.State < 0 {
 		return x
@@ -324,7 +317,7 @@ func expandAttentionForward(r Recorder, attr Attr, args []Ref) Ref {
 	a := newAttention(r, 3, attr, args)
 	products, seen := a.products(a.byHead(args[0]), a.byHead(args[1]))
 	last := Attr{Axes: []int{3}, KeepDims: true}
-	// The least number and not -∞, from which nothing can be subtracted.
+	// The smallest number instead of -∞, from which nothing can be subtracted.
 	top := r.Record(Max, last, a.where(seen, products, -a.wide.Max()))
 	top = a.unlessBlind(seen, top)
 	weights := a.powers(products, seen, top)
@@ -347,8 +340,8 @@ func expandAttentionGrad(r Recorder, attr Attr, args []Ref) Ref {
 	}
 	weights := r.Record(Mul, Attr{}, a.powers(products, seen, statistic(0)), statistic(1))
 	dv := a.product(a.grouped(a.dropped(weights)), g, true, false)
-	// The softmax takes the mean of what its weights get from each of them;
-	// that mean is the product of the result and its gradient.
+	// The gradient of a softmax subtracts the weighted mean of its weights' gradients,
+	// which is the dot product of the result and its gradient.
 	mean := r.Record(Sum, Attr{Axes: []int{3}, KeepDims: true}, r.Record(Mul, Attr{}, y, g))
 	mean = r.Record(Reshape, Attr{Dims: each}, mean)
 	dw := r.Record(Reshape, Attr{Dims: a.AttentionSizes.scores()}, a.product(g, v, false, true))

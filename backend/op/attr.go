@@ -11,14 +11,13 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// NotIndex stands among indices of int32 for a float that is NaN or has a
-// fraction: no axis has it, so operations that take indices refuse it.
+// NotIndex is the int32 index for a float that is NaN or has a fraction: it is out of
+// range of every axis, so operations with indices fail on it.
 const NotIndex = math.MinInt32
 
-// Attr is what an operation needs besides its arguments. Each operation reads
-// only the fields that its row in the table names; the rest stay zero. It is
-// one flat struct rather than a type per operation so that keys, printing and
-// the checks between passes are written once.
+// Attr is the attributes of an operation. Each operation reads only the fields that its
+// row in the table names; the rest must be zero. One flat struct for all operations
+// lets keys, printing and the checks between passes be written once.
 type Attr struct {
 	Axes          []int   // reductions, Softmax, LogSoftmax, Concat: resolved, ascending
 	Dims          Shape   // Param, Const, Iota, Reshape, Broadcast, RandomUniform, gradients of convolution and pooling, Result: its shape; RNNGrad: steps, batch, units and perhaps features
@@ -30,14 +29,14 @@ type Attr struct {
 	High          []int   // Pad: elements after, per axis; convolution, pooling: per spatial axis, negative ones are cut off
 	Window        []int   // pooling: size of the windows, per spatial axis
 	Dilation      []int   // convolution, pooling: steps between the elements of a window, per spatial axis, at least 1
-	Groups        int     // convolution: parts into which the channels are cut, 0 = 1; BatchNorm: of neighbouring columns with moments in common, 0 = as many as columns
+	Groups        int     // convolution: parts into which the channels are cut, 0 = 1; BatchNorm: groups of adjacent columns with common moments, 0 = as many as columns
 	Value         float64 // Const: every element, when Data is nil; Pad: the elements around
 	Epsilon       float64 // normalization: added to the variance
 	Scale         float64 // attention: factor of the scores
 	DropoutRate   float64 // attention: share of the weights that is dropped
 	Data          []byte  // Const: elements, little-endian; must not change
 	Size          int     // ScatterAdd, ScatterAlongAxis: of the axis of the result that the indices point into
-	Padding       int     // Unique: fills up the list of different values
+	Padding       int     // Unique: fills the list of distinct values
 	SlidingWindow int     // attention: a query sees keys less than this many positions away, 0 = all
 	Index         int     // Param: which input of the program; ExtraOutput: which of the extra outputs
 	Stream        uint64  // RandomUniform, attention: which of the independent streams of a state
@@ -57,7 +56,7 @@ type Attr struct {
 	Body *Body     // Fused: what it computes; contractions: what follows the product, which is operand 0 of it
 }
 
-// check is an error for integers beyond Limit, which no memory could do justice.
+// check returns an error for integers beyond Limit, which no memory can hold.
 func (a *Attr) check() error {
 	for _, list := range [...][]int{a.Dims, a.Start, a.Limit, a.Stride, a.Low, a.High, a.Window, a.Dilation, {a.Groups, a.Size, a.Padding, a.SlidingWindow}} {
 		for _, n := range list {
@@ -69,10 +68,9 @@ func (a *Attr) check() error {
 	return nil
 }
 
-// Body is a fused chain of element-wise operations: a small program that a
-// device runs over the elements of its operands in one pass over memory.
-// Every instruction rounds to its own element type, so that a fused chain
-// gives the bits that its parts would.
+// Body is a fused chain of element-wise operations: a small program that a device runs
+// over the elements of its operands in one pass over memory. Every instruction rounds
+// to its own element type, so a fused chain has the bits of its separate operations.
 type Body struct {
 	Inputs       []dtype.DType // element types of the operands
 	Code         []Instr       // in order; the last one is the result

@@ -6,10 +6,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// Operations on columns take O matrices x [O R C] and go down the R rows of
-// each. Batch normalization has one matrix, whose rows are all places of all
-// samples; group normalization has one for each sample. All arithmetic is in
-// the accumulator's type.
+// Operations on columns take O matrices x [O R C] and reduce the R rows of each. Batch
+// normalization has one matrix, whose rows are all positions of all samples; group
+// normalization has one per sample. All arithmetic is in the accumulator's type.
 
 // wantColumns checks matrices of floats with a known number of columns.
 func wantColumns(x Type) error {
@@ -64,8 +63,8 @@ func inferBatchNorm(a Attr, t []Type) (Type, error) {
 	return Type{a.DType, x.Shape}, nil
 }
 
-// perColumn gives what there is for each column of each matrix, [O C], a
-// shape that goes with the matrices.
+// perColumn reshapes [O C], a number per column of each matrix, to broadcast with the
+// matrices.
 func perColumn(r Recorder, x Ref) Ref {
 	s := r.TypeOf(x).Shape
 	return r.Record(Reshape, Attr{Dims: Shape{s[0], 1, s[1]}}, x)
@@ -77,7 +76,7 @@ func pair(r Recorder, x, y Ref) Ref {
 	return r.Record(Concat, Attr{Axes: []int{0}}, r.Record(Reshape, Attr{Dims: dims}, x), r.Record(Reshape, Attr{Dims: dims}, y))
 }
 
-// half is one of a pair.
+// half returns result i of a pair.
 func half(r Recorder, p Ref, i int) Ref {
 	s := r.TypeOf(p).Shape
 	start, limit, stride := make([]int, len(s)), s.Clone(), make([]int, len(s))
@@ -103,14 +102,13 @@ func expandBatchNormReduce(r Recorder, _ Attr, args []Ref) Ref {
 	return pair(r, sum(g), sum(r.Record(Mul, Attr{}, g, r.Record(Sub, Attr{}, x, perColumn(r, args[1])))))
 }
 
-// ColumnStatistics returns what BatchNorm with attributes a makes of
-// the Moments of its argument: the mean and 1/√(variance+Value) that apply to
-// each column, both [O C].
+// ColumnStatistics returns the mean and 1/√(variance+Epsilon) that BatchNorm with
+// attributes a uses for each column, both [O C], for the Moments of its argument.
 func ColumnStatistics(r Recorder, a Attr, moments Ref) (mean, scale Ref) {
 	mean, variance := half(r, moments, 0), half(r, moments, 1)
 	t := r.TypeOf(mean)
 	if a.Groups > 0 && a.Groups < t.Shape[1] {
-		// Columns have as many rows each, so the moments of a group are means.
+		// Columns have equal numbers of rows, so the moments of a group are means.
 		dims := Shape{t.Shape[0], a.Groups, t.Shape[1] / a.Groups}
 		of := func(x Ref) Ref { return r.Record(Mean, Attr{Axes: []int{2}, KeepDims: true}, x) }
 		each := func(x Ref) Ref {

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Windows is the number of windows along an axis of n elements, with low and
-// high elements added (or, negative, cut off) at its ends: a window has size
-// elements dilation apart, and begins stride after the one before. It is
-// Unknown when n is, and an error when not one window fits.
+// Windows returns the number of windows along an axis of n elements, with low and high
+// elements added (or, if negative, cut off) at its ends. A window has size elements
+// dilation apart, and begins stride after the one before. Windows returns Unknown if n
+// is, and an error if no window fits.
 func Windows(n, size, stride, dilation, low, high int) (int, error) {
 	switch {
 	case size < 1 || stride < 1 || dilation < 1:
@@ -23,9 +23,9 @@ func Windows(n, size, stride, dilation, low, high int) (int, error) {
 	return room/stride + 1, nil
 }
 
-// TrimWindows takes the elements from the ends of a pooling's windows that lie on
-// padding in all windows over an input of shape x: they cost and change nothing.
-// Axes without a size, and attributes that do not fit, stay as they are.
+// TrimWindows removes the elements at the ends of a pooling's windows that lie on
+// padding in all windows over an input of shape x: they cost time and change nothing.
+// Axes without a size, and invalid attributes, are unchanged.
 func (a Attr) TrimWindows(x Shape) Attr {
 	n := len(x) - 2
 	if n < 1 || len(a.Window) != n || len(a.Stride) != n || len(a.Dilation) != n || len(a.Low) != n || len(a.High) != n || a.check() != nil {
@@ -48,8 +48,8 @@ func (a Attr) TrimWindows(x Shape) Attr {
 	return a
 }
 
-// windowed gives the spatial axes of the result of sliding windows of the
-// given sizes over those of x.
+// windowed returns the spatial axes of the result of sliding windows of the given sizes
+// over x.
 func windowed(a Attr, x Type, sizes []int) (Shape, error) {
 	n := len(x.Shape) - 2
 	if n < 1 || n > 3 {
@@ -71,7 +71,7 @@ func windowed(a Attr, x Type, sizes []int) (Shape, error) {
 	return out, nil
 }
 
-// convShape is the shape of Conv of x with kernels w.
+// convShape returns the shape of Conv of x with kernels w.
 func convShape(a Attr, x, w Type) (Shape, error) {
 	if x.DType != w.DType || !x.DType.IsFloat() {
 		return nil, fmt.Errorf("wants two tensors of one float type, got %v and %v", x, w)
@@ -139,7 +139,7 @@ func inferConvKernelGrad(a Attr, t []Type) (Type, error) {
 	return Type{out, a.Dims}, err
 }
 
-// pooled is the type of a pooling of x.
+// pooled returns the type of a pooling of x.
 func pooled(a Attr, x Type) (Type, error) {
 	if !x.DType.IsFloat() {
 		return Type{}, fmt.Errorf("wants a float type, got %v", x)

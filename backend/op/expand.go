@@ -31,8 +31,7 @@ func expandLogSoftmax(r Recorder, a Attr, args []Ref) Ref {
 	return r.Record(Cast, Attr{DType: out}, r.Record(Sub, Attr{}, d, r.Record(Log, Attr{}, sum)))
 }
 
-// shifted returns x minus its maximum in the accumulator type, and the type
-// that the result is to have.
+// shifted returns x minus its maximum, in the accumulator type, and the result's type.
 func shifted(r Recorder, a Attr, x Ref) (Ref, dtype.DType) {
 	t := r.TypeOf(x)
 	out := t.DType

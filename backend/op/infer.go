@@ -13,8 +13,7 @@ func inferLeaf(a Attr, _ []Type) (Type, error) {
 	return Type{a.DType, a.Dims}, checkDims(a.Dims)
 }
 
-// checkDims is for shapes that were given: sizes that are not Unknown are not
-// negative.
+// checkDims checks given shapes: sizes must be Unknown or not negative.
 func checkDims(s Shape) error {
 	for _, d := range s {
 		if d < Unknown {
@@ -81,8 +80,8 @@ func inferBool(_ Attr, t []Type) (Type, error) {
 
 func inferTest(_ Attr, t []Type) (Type, error) { return Type{dtype.Bool, t[0].Shape}, nil }
 
-// inferArith is for operations with a meaning for every element type; for
-// bool it is that of logic (Mul is and, Maximum is or).
+// inferArith is for operations on every element type; on bool they are logical (Mul is
+// and, Maximum is or).
 func inferArith(_ Attr, t []Type) (Type, error) {
 	if t[0].DType != t[1].DType {
 		return Type{}, fmt.Errorf("element types differ: %v and %v", t[0], t[1])
@@ -251,8 +250,8 @@ func inferSoftmax(a Attr, t []Type) (Type, error) {
 	return r, err
 }
 
-// floatResult is the element type of a result that may be stored wider or
-// narrower than the argument.
+// floatResult returns the element type of a result that may be wider or narrower than
+// the argument.
 func floatResult(a Attr, t Type) (dtype.DType, error) {
 	switch {
 	case a.DType == dtype.Invalid:
@@ -338,7 +337,7 @@ func inferSlice(a Attr, t []Type) (Type, error) {
 	for i, d := range s {
 		lo, hi, step := a.Start[i], a.Limit[i], a.Stride[i]
 		if d == Unknown && lo == 0 && hi == Unknown && step == 1 {
-			continue // the whole of an axis that is not known yet
+			continue // all of an axis without a size
 		}
 		if step < 1 || lo < 0 || hi < lo || d != Unknown && hi > d {
 			return Type{}, fmt.Errorf("slice %d:%d:%d of axis %d is outside %v", lo, hi, step, i, t[0])
@@ -427,8 +426,8 @@ func inferUnique(_ Attr, t []Type) (Type, error) {
 	return Type{t[0].DType, Shape{2, t[0].Shape.Size()}}, wantIndices(t[0])
 }
 
-// inferEpilogue is for a contraction with a body: the arguments after its own
-// are those of the body after the product.
+// inferEpilogue is for a contraction with a body: arguments after its own are the
+// body's arguments after the product.
 func inferEpilogue(info *Info, a Attr, t []Type) (Type, error) {
 	if len(t) < info.Args {
 		return Type{}, fmt.Errorf("takes %d arguments, got %d", info.Args, len(t))

@@ -8,21 +8,21 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// LoopBody is what [Loop] does at each step: the scan of JAX and ONNX. The
-// arguments of the operation are sequences, whose first axis is the steps, the
-// first values of states, and values that are the same at every step.
+// LoopBody is a step of [Loop], as in JAX's and ONNX's scan. The operation's arguments
+// are sequences, whose first axis is the steps, initial states, and values that are the
+// same at every step.
 //
-// Values of the body are numbered: element t of each sequence, each state, what
-// does not change, then the results of Code.
+// Values of the body are numbered: element t of each sequence, each state, the constant
+// values, then the results of Code.
 type LoopBody struct {
 	Steps     int
-	Sequences int         // how many arguments are sequences
-	States    int         // how many of those that follow are states
-	Kept      int         // the first of the states, of which the values at every step are results
-	Outputs   int         // how many results a step has besides the next states
+	Sequences int         // number of sequences
+	States    int         // number of states, after the sequences
+	Kept      int         // number of states, the first ones, whose values at every step are results
+	Outputs   int         // results of a step besides the next states
 	Reverse   bool        // from the last step to the first
 	Code      []LoopInstr // in order
-	Results   []int       // the values that are outputs, then the next states
+	Results   []int       // the outputs, then the next states
 }
 
 // LoopInstr is an operation of a [LoopBody].
@@ -30,16 +30,16 @@ type LoopInstr struct {
 	Op   Code
 	Attr Attr
 	Args []int
-	Stop bool   // gradients end here
-	Path string // the layer that recorded it, for messages; "": that of the loop
+	Stop bool   // blocks gradients
+	Path string // layer that recorded it, for messages; "": the loop's
 }
 
-// LoopSections are the parts of Loop's result. They begin at multiples of
-// loopAlign elements; what is between them is zero.
+// LoopSections are the parts of Loop's result. They begin at multiples of loopAlign
+// elements, with zeros between them.
 type LoopSections struct {
-	States   []Section // of a kept one [T+1 …]: before the first step and after each; of others the last value
+	States   []Section // kept [T+1 …]: before the first step and after each; others: the last value
 	Outputs  []Section // [T …]: in the order of the sequences
-	Elements int       // in all
+	Elements int       // total
 }
 
 // loopAlign is a multiple of the cache line for elements of any size.
@@ -100,8 +100,8 @@ func (l *LoopBody) appendKey(k []byte) []byte {
 	return k
 }
 
-// Inputs are the types of the values that the body begins with, for arguments
-// of types t.
+// Inputs returns the types of the values that the body begins with, for arguments of
+// types t.
 func (l *LoopBody) Inputs(t []Type) []Type {
 	all := append([]Type(nil), t...)
 	for i := range l.Sequences {
@@ -160,7 +160,7 @@ func (l *LoopBody) infer(t []Type) (dtype.DType, error) {
 	return first.DType, nil
 }
 
-// shapes are those of the results: outputs and next states. The body fits.
+// shapes returns the shapes of outputs and next states. The body must be valid.
 func (l *LoopBody) shapes(t []Type) []Shape {
 	all := l.Inputs(t)
 	for _, in := range l.Code {
@@ -178,8 +178,8 @@ func (l *LoopBody) shapes(t []Type) []Shape {
 	return s
 }
 
-// Sections places the parts of Loop's result, for arguments of types t that
-// Infer has taken.
+// Sections places the parts of Loop's result, for arguments of types t that Infer has
+// accepted.
 func (l *LoopBody) Sections(t []Type) (p LoopSections) {
 	at := 0
 	place := func(shape ...int) Section {
@@ -201,8 +201,8 @@ func (l *LoopBody) Sections(t []Type) (p LoopSections) {
 	return p
 }
 
-// Place is step i in the order of computation, and where a kept state before
-// and after it lies.
+// Place returns the time step of iteration i, and the positions of a kept state before
+// and after it.
 func (l *LoopBody) Place(i int) (t, before, after int) {
 	if l.Reverse {
 		t = l.Steps - 1 - i
@@ -268,7 +268,7 @@ func expandLoop(r Recorder, a Attr, args []Ref) Ref {
 			}
 		}
 	}
-	// The sections one after the other, with zeros between them.
+	// The sections in order, with zeros between them.
 	var flat []Ref
 	d, end := dtype.Invalid, 0
 	add := func(s Section, parts ...Ref) {
@@ -293,14 +293,14 @@ func expandLoop(r Recorder, a Attr, args []Ref) Ref {
 	for i, s := range at.Outputs {
 		add(s, outputs[i]...)
 	}
-	if d == dtype.Invalid { // outputs of no step
+	if d == dtype.Invalid { // no steps, no outputs
 		d, _ = l.infer(types)
 	}
 	add(Section{Start: at.Elements})
 	return r.Record(Concat, Attr{Axes: []int{0}}, flat...)
 }
 
-// elementOf is element i of the first axis of x.
+// elementOf returns element i of the first axis of x.
 func elementOf(r Recorder, x Ref, i int) Ref {
 	s := r.TypeOf(x).Shape
 	a := Attr{Start: make([]int, len(s)), Limit: s.Clone(), Stride: make([]int, len(s))}

@@ -6,10 +6,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// Normalizations are of the rows of a matrix x: with the mean and the biased
-// variance v of a row, (x-mean)/√(v+Value)·gain + shift. With Attr.Uncentered
-// the mean is 0 and v the mean of the squares. All arithmetic is in the
-// accumulator's type.
+// Normalization of the rows of a matrix x: (x-mean)/√(v+Epsilon)·gain + shift, with the
+// mean and the biased variance v of a row. With Attr.Uncentered the mean is 0 and v the
+// mean of the squares. All arithmetic is in the accumulator's type.
 
 func inferLayerNorm(a Attr, t []Type) (Type, error) {
 	if err := wantFeatures(t[0], t[1:3]); err != nil {
@@ -38,14 +37,14 @@ func inferLayerNormGrad(_ Attr, t []Type) (Type, error) {
 	return Type{x.DType.Accumulator(), Shape{x.Shape.Size() + 2*x.Shape[1]}}, nil
 }
 
-// layerNormGradResults are the gradients by x, gain and shift.
+// layerNormGradResults are the gradients of x, gain and shift.
 func layerNormGradResults(_ Attr, t []Type) []Section {
 	x, gain := t[0].Shape, t[1].Shape
 	n, features := x.Size(), gain[0]
 	return []Section{{0, x}, {n, gain}, {n + features, gain}}
 }
 
-// wantFeatures checks a matrix of floats and what there is for each column.
+// wantFeatures checks a matrix of floats and its vectors with a number per column.
 func wantFeatures(x Type, of []Type) error {
 	if !x.DType.IsFloat() || len(x.Shape) != 2 || x.Shape[1] == Unknown {
 		return fmt.Errorf("got %v, want a matrix of floats", x)
@@ -59,7 +58,7 @@ func wantFeatures(x Type, of []Type) error {
 	return nil
 }
 
-// normalization records what expansions share.
+// normalization records the common steps of the expansions.
 type normalization struct {
 	Recorder
 	attr Attr
@@ -74,7 +73,7 @@ func (n normalization) mean(x Ref) Ref {
 	return n.Record(Mean, Attr{Axes: []int{1}, KeepDims: true}, x)
 }
 
-// normalized is (x-mean)/√(v+Value), and what is multiplied to that end.
+// normalized returns (x-mean)/√(v+Epsilon), and the factor 1/√(v+Epsilon).
 func (n normalization) normalized() (h, scale Ref) {
 	h = n.x
 	if !n.attr.Uncentered {
@@ -95,8 +94,8 @@ func expandLayerNorm(r Recorder, a Attr, args []Ref) Ref {
 	return r.Record(Cast, Attr{DType: a.DType}, y)
 }
 
-// expandLayerNormGrad: the gradient by x is what comes through the gain, less
-// its mean and its part along x, which the statistics take out again.
+// expandLayerNormGrad: the gradient of x is the gradient through the gain, less its
+// mean and its component along the normalized x, which normalization removes.
 func expandLayerNormGrad(r Recorder, a Attr, args []Ref) Ref {
 	n := newNormalization(r, a, args[0])
 	h, scale := n.normalized()

@@ -7,10 +7,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// Cell is what a recurrent operation computes at each step, after the input
-// was multiplied by its kernel: z is that product with the bias, h the last
-// output, u the recurrent kernel. σ is the logistic function, ⊙ the product of
-// elements.
+// Cell is the recurrence of a step. z is the input times its kernel, plus bias; h is
+// the last output, u the recurrent kernel, σ the logistic function, ⊙ the element-wise
+// product.
 type Cell uint8
 
 // The cells. Gates lie along the last axis of z and u in the order given,
@@ -37,7 +36,7 @@ const (
 // cells has the properties of each cell.
 var cells = map[Cell]struct {
 	name         string
-	gates, saved int  // parts of z and u; what RNN keeps of a step besides h and c
+	gates, saved int  // parts of z and u; values that RNN saves per step besides h and c
 	state, bias  bool // c exists; b exists
 }{
 	TanhCell:      {name: "tanh", gates: 1},
@@ -47,14 +46,14 @@ var cells = map[Cell]struct {
 	GRUBeforeCell: {name: "gru_before", gates: 3, saved: 4},
 }
 
-// String is the name of the cell.
+// String returns the name of the cell.
 func (c Cell) String() string { return cells[c].name }
 
-// Gates is the number of parts of z and of the recurrent kernel.
+// Gates returns the number of parts of z and of the recurrent kernel.
 func (c Cell) Gates() int { return cells[c].gates }
 
-// Saved is what RNN keeps of each step for its gradient, in units, besides the
-// states: the gates after their functions, and of GRU cells q.
+// Saved returns the values that RNN saves per step for its gradient, in units, besides
+// the states: the gates after their functions and, for GRU cells, q.
 func (c Cell) Saved() int { return cells[c].saved }
 
 // HasState reports whether there is a cell state c besides the output.
@@ -63,7 +62,7 @@ func (c Cell) HasState() bool { return cells[c].state }
 // HasBias reports whether the cell adds a bias inside.
 func (c Cell) HasBias() bool { return cells[c].bias }
 
-// Scan is what RNN and RNNGrad do along the first axis of z.
+// Scan describes the recurrence of RNN and RNNGrad along the first axis of z.
 type Scan struct {
 	Cell    Cell
 	Reverse bool // from the last step to the first
@@ -73,9 +72,9 @@ type Scan struct {
 	// RNNGrad: which gradients are among the arguments.
 	Steps, Last, State bool
 
-	// RNNGrad of a RNN with Product: the gradients by the weights are among
-	// the results, added up over all steps, in place of those by z and h·u. x is
-	// an argument then. Features: so is w, and the gradient by x a result.
+	// RNNGrad of an RNN with Product: the gradients of the weights, summed over all
+	// steps, are results in place of the gradients of z and h·u, and x is an argument.
+	// Features: w is an argument too, and the gradient of x a result.
 	Weights, Features bool
 }
 
@@ -94,15 +93,15 @@ func (s *Scan) flags() [8]bool {
 	return [8]bool{s.Reverse, s.Masked, s.Steps, s.Last, s.State, s.Product, s.Weights, s.Features}
 }
 
-// Section is a tensor within the flat result of an operation that has several:
-// see Result.
+// Section is a tensor within the flat result of an operation with several results: see
+// Result.
 type Section struct {
 	Start int // first element
 	Shape Shape
 }
 
-// section returns the section of the given shape that begins at *at, and moves
-// at behind it. Unknown sizes make unknown places.
+// section returns the section of the given shape that begins at *at, and advances at
+// past it. Unknown sizes give unknown positions.
 func section(at *int, s ...int) Section {
 	out := Section{*at, s}
 	if n := out.Shape.Size(); n == Unknown || *at == Unknown {
@@ -118,12 +117,11 @@ type RNNSections struct {
 	Outputs  Section // [T+1 N U]: h before the first step and after each
 	States   Section // [T+1 N U]: c likewise, if the cell has it
 	Saved    Section // [T Saved N U]
-	Elements int     // in all
+	Elements int     // total
 }
 
-// Sections places the parts of RNN's result for steps × batch × units. With
-// Reverse, h and c after step t lie at t, and before the first at the end;
-// else they lie at t+1, and at 0.
+// Sections places the parts of RNN's result. h and c after step t are at t+1, the
+// initial ones at 0. With Reverse they are at t and at the end.
 func (s *Scan) Sections(steps, batch, units int) (p RNNSections) {
 	all := steps
 	if all != Unknown {
@@ -139,16 +137,15 @@ func (s *Scan) Sections(steps, batch, units int) (p RNNSections) {
 	return p
 }
 
-// RNNGradSections are the parts of RNNGrad's result, of which there are those
-// of a shape.
+// RNNGradSections are the parts of RNNGrad's result; absent parts have no shape.
 type RNNGradSections struct {
-	Input     Section // [T N Gates·U]: gradient by z
-	Recurrent Section // [T N Gates·U]: gradient by what h·u gave; Input but for GRUCell
-	W, U      Section // with Weights, [F Gates·U] and [U Gates·U]: by the kernels
-	V, B      Section // [Gates·U] and, of cells that have it, [U]: by the biases
-	X         Section // with Features, [T N F]: by x
-	Output    Section // [N U]: by the first h
-	State     Section // [N U]: by the first c, if the cell has it
+	Input     Section // [T N Gates·U]: gradient of z
+	Recurrent Section // [T N Gates·U]: gradient of h·u; differs from Input for GRUCell only
+	W, U      Section // with Weights, [F Gates·U] and [U Gates·U]: gradients of the kernels
+	V, B      Section // [Gates·U] and, if the cell has it, [U]: gradients of the biases
+	X         Section // with Features, [T N F]: gradient of x
+	Output    Section // [N U]: gradient of the initial h
+	State     Section // [N U]: gradient of the initial c, if the cell has it
 	Elements  int
 }
 
@@ -182,11 +179,11 @@ func (s *Scan) GradSections(dims Shape) (p RNNGradSections) {
 	return p
 }
 
-// RNNOperands are the arguments of RNN by their names; -1 is none. With Product
-// X is x; else it is z.
+// RNNOperands are the indices of RNN's arguments; -1 is none. With Product X is x; else
+// it is z.
 type RNNOperands struct{ X, U, H, C, B, W, V, Mask, Count int }
 
-// Operands tells which argument of RNN is what.
+// Operands returns the indices of RNN's arguments.
 func (s *Scan) Operands() RNNOperands {
 	o := RNNOperands{X: 0, U: 1, H: 2, C: -1, B: -1, W: -1, V: -1, Mask: -1, Count: 3}
 	take := func(i *int, on bool) {
@@ -203,10 +200,10 @@ func (s *Scan) Operands() RNNOperands {
 	return o
 }
 
-// RNNGradOperands are the arguments of RNNGrad by their names; -1 is none.
+// RNNGradOperands are the indices of RNNGrad's arguments; -1 is none.
 type RNNGradOperands struct{ S, U, Steps, Last, State, X, W, Mask, Count int }
 
-// GradOperands tells which argument of RNNGrad is what.
+// GradOperands returns the indices of RNNGrad's arguments.
 func (s *Scan) GradOperands() RNNGradOperands {
 	o := RNNGradOperands{S: 0, U: 1, Steps: -1, Last: -1, State: -1, X: -1, W: -1, Mask: -1, Count: 2}
 	take := func(i *int, on bool) {
@@ -224,7 +221,7 @@ func (s *Scan) GradOperands() RNNGradOperands {
 	return o
 }
 
-// fits reports whether a shape is the one wanted, as far as both are known.
+// fits reports whether s is the wanted shape, where both are known.
 func fits(s Shape, want ...int) bool {
 	if len(s) != len(want) {
 		return false
@@ -365,7 +362,7 @@ func inferResult(a Attr, t []Type) (Type, error) {
 	return Type{a.DType, a.Dims}, nil
 }
 
-// Rows are elements lo to hi of the first axis of s.
+// Rows returns elements lo to hi of the first axis of s.
 func (s Section) Rows(lo, hi int) Section {
 	out := Section{Unknown, s.Shape.Clone()}
 	if n := s.Shape[1:].Size(); n != Unknown && s.Start != Unknown && lo != Unknown {
@@ -378,7 +375,7 @@ func (s Section) Rows(lo, hi int) Section {
 	return out
 }
 
-// Row is element i of the first axis of s.
+// Row returns element i of the first axis of s.
 func (s Section) Row(i int) Section {
 	out := s.Rows(i, i)
 	out.Shape = out.Shape[1:]

@@ -6,9 +6,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// scanRecorder records the steps of a recurrent operation: what [RNN] and
-// [RNNGrad] mean, one operation after the other. store is the type of the
-// operands, acc the one that is computed in.
+// scanRecorder records the expansion of [RNN] and [RNNGrad]. store is the type of the
+// operands, acc the type of the computation.
 type scanRecorder struct {
 	Recorder
 	*Scan
@@ -31,7 +30,7 @@ func (r *scanRecorder) wide(x Ref) Ref             { return r.Record(Cast, Attr{
 func (r *scanRecorder) round(x Ref) Ref            { return r.Record(Cast, Attr{DType: r.store}, x) }
 func (r *scanRecorder) shaped(x Ref, s ...int) Ref { return r.Record(Reshape, Attr{Dims: s}, x) }
 
-// slice is x from lo to hi along an axis.
+// slice returns x from lo to hi along an axis.
 func (r *scanRecorder) slice(x Ref, axis, lo, hi int) Ref {
 	s := r.TypeOf(x).Shape
 	a := Attr{Start: make([]int, len(s)), Limit: slices.Clone(s), Stride: slices.Repeat([]int{1}, len(s))}
@@ -39,33 +38,33 @@ func (r *scanRecorder) slice(x Ref, axis, lo, hi int) Ref {
 	return r.Record(Slice, a, x)
 }
 
-// at is element i of the first axis of x.
+// at returns element i of the first axis of x.
 func (r *scanRecorder) at(x Ref, i int) Ref { return elementOf(r.Recorder, x, i) }
 
-// part is a section of a flat tensor.
+// part returns a section of a flat tensor.
 func (r *scanRecorder) part(x Ref, s Section) Ref {
 	return r.Record(Result, Attr{Start: []int{s.Start}, Dims: s.Shape}, x)
 }
 
-// gate is part i of the last axis of x, a matrix of units·n columns.
+// gate returns part i of the last axis of x, a matrix of units·n columns.
 func (r *scanRecorder) gate(x Ref, i int) Ref { return r.slice(x, 1, i*r.units, (i+1)*r.units) }
 
-// product is x·u, or x·uᵀ, of operands in the stored type.
+// product returns x·u, or x·uᵀ, of operands in the stored type.
 func (r *scanRecorder) product(x, u Ref, trans bool) Ref {
 	return r.Record(MatMul, Attr{TransB: trans, DType: r.acc}, r.round(x), u)
 }
 
-// less is y·(1-x²), the gradient through a tanh.
+// less returns y·(1-x²), the gradient through a tanh.
 func (r *scanRecorder) less(y, x Ref) Ref { return r.mul(y, r.oneMinus(r.un(Square, x))) }
 
-// through is y·x·(1-x), the gradient through a logistic function.
+// through returns y·x·(1-x), the gradient through a logistic function.
 func (r *scanRecorder) through(y, x Ref) Ref { return r.mul(y, r.mul(x, r.oneMinus(x))) }
 
 func (r *scanRecorder) oneMinus(x Ref) Ref {
 	return r.sub(r.Record(Const, Attr{DType: r.acc, Value: 1}), x)
 }
 
-// keep is x where the mask of step t is true, else y.
+// keep returns x where the mask of step t is true, else y.
 func (r *scanRecorder) keep(t int, x, y Ref) Ref {
 	if r.mask == nil {
 		return x
@@ -85,7 +84,7 @@ func (r *scanRecorder) order() []int {
 	return all
 }
 
-// before is where h and c before step t lie, and after, after it.
+// before returns the position of h and c before step t, and after the one after it.
 func (r *scanRecorder) before(t int) int {
 	if r.Reverse {
 		return t + 1
@@ -100,7 +99,7 @@ func (r *scanRecorder) after(t int) int {
 	return t + 1
 }
 
-// flat joins tensors into one of type d.
+// flat concatenates tensors to one vector of type d.
 func (r *scanRecorder) flat(d dtype.DType, all []Ref) Ref {
 	var out []Ref
 	for _, x := range all {
@@ -152,8 +151,8 @@ func expandRNN(rec Recorder, a Attr, args []Ref) Ref {
 	return r.flat(r.store, append(all, saved...))
 }
 
-// step computes a step from the input z, the kernel u, the last h and c and
-// the bias b: the next h and c, and what is saved.
+// step computes the next h and c, and the saved values, from the input z, the kernel u,
+// the last h and c and the bias b.
 func (r *scanRecorder) step(z, u, h, c, b Ref) (out, state Ref, saved []Ref) {
 	switch r.Cell {
 	case LSTMCell:
@@ -244,8 +243,8 @@ func expandRNNGrad(rec Recorder, a Attr, args []Ref) Ref {
 	return r.flat(d, all)
 }
 
-// weights is the gradients by the weights, and by x, from those by z and by
-// what h·u gave at each step.
+// weights returns the gradients of the weights and of x, for the gradients of z and h·u
+// at each step.
 func (r *scanRecorder) weights(args []Ref, o RNNGradOperands, inputs, recurrent []Ref, outputs, saved Ref, features int) []Ref {
 	rows, wide := r.steps*r.batch, r.Cell.Gates()*r.units
 	join := func(steps []Ref, cols int) Ref {
@@ -278,15 +277,14 @@ func (r *scanRecorder) weights(args []Ref, o RNNGradOperands, inputs, recurrent 
 	return all
 }
 
-// saves is what RNN kept of a step.
+// saves is the saved values of a step.
 type saves struct {
 	h, last  Ref // after and before it
 	c, lastC Ref
 	gates    [4]Ref
 }
 
-// stepGrad is the gradient of step: by the input and by what h·u gave, rounded,
-// and by the last h and c.
+// stepGrad is the gradient of step: of z and of h·u, rounded, and of the last h and c.
 func (r *scanRecorder) stepGrad(s *saves, u, dh, dc Ref) (z, recurrent, h, c Ref) {
 	join := func(parts ...Ref) Ref { return r.round(r.Record(Concat, Attr{Axes: []int{1}}, parts...)) }
 	switch r.Cell {

@@ -6,55 +6,54 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// Scalar is what an element-wise operation computes of one element of each
-// argument. Unary operations ignore y. The conformance suite takes it for the
-// expected result, and the portable loops of the CPU for their kernel where there
-// is no faster one.
+// Scalar is the formula of an element-wise operation for one element of each argument;
+// unary operations ignore y. It is the reference of the conformance suite, and the
+// CPU's portable loop for operations without a faster one.
 type Scalar struct {
 	Float func(x, y float64) float64 // on floats; nil: not on floats
 	Int   func(x, y int64) int64     // on integers; nil: not on integers
 	Bool  func(x, y int64) int64     // on bools as 0 and 1; nil: not on bools
 
-	// Error returns the error that a device may make in a result f of a type
-	// with the tolerances rel and abs (see dtype.DType.Tolerance). Nil: it must
-	// round correctly.
+	// Error returns the error that a device may make in a result f of a type with the
+	// tolerances rel and abs (see dtype.DType.Tolerance). Nil: the result must be
+	// rounded correctly.
 	Error func(x, y, f, rel, abs float64) float64
 
 	AnyZero  bool // a result of 0 may have either sign
 	Positive bool // Float is defined for positive arguments only
 }
 
-// unary gives a row the function of one float that it computes.
+// unary sets a row's function of one float.
 func (i Info) unary(f func(x float64) float64) Info {
 	return i.binary(func(x, _ float64) float64 { return f(x) })
 }
 
-// binary gives a row the function of two floats that it computes.
+// binary sets a row's function of two floats.
 func (i Info) binary(f func(x, y float64) float64) Info {
 	i.Scalar = &Scalar{Float: f}
 	return i
 }
 
-// unaryInt gives a row the function of one integer that it computes.
+// unaryInt sets a row's function of one integer.
 func (i Info) unaryInt(f func(x int64) int64) Info {
 	return i.binaryInt(func(x, _ int64) int64 { return f(x) })
 }
 
-// binaryInt gives a row the function of two integers that it computes.
+// binaryInt sets a row's function of two integers.
 func (i Info) binaryInt(f func(x, y int64) int64) Info {
 	i.Scalar = i.Scalar.clone()
 	i.Scalar.Int = f
 	return i
 }
 
-// onBools gives a row the function of bools that it computes.
+// onBools sets a row's function of bools.
 func (i Info) onBools(f func(x, y int64) int64) Info {
 	i.Scalar = i.Scalar.clone()
 	i.Scalar.Bool = f
 	return i
 }
 
-// within gives a row the error that devices may make.
+// within sets the error that devices may make.
 func (i Info) within(e func(x, y, f, rel, abs float64) float64) Info {
 	i.Scalar = i.Scalar.clone()
 	i.Scalar.Error = e
@@ -95,13 +94,12 @@ func (i Info) expands(f func(r Recorder, a Attr, args []Ref) Ref) Info { i.Expan
 // relative is an error of some units in the last place.
 func relative(_, _, f, rel, _ float64) float64 { return rel * math.Abs(f) }
 
-// normalError is the error of e^(-x²/2), of which rounding x² leaves so many
-// units.
+// normalError is the error of e^(-x²/2): rounding x² costs up to x² units.
 func normalError(x, _, f, rel, _ float64) float64 { return rel * math.Abs(f) * (1 + min(x*x, 1e3)) }
 
-// trigonometricError: sine and cosine cancel near their roots, where the error is
-// that of the reduced argument: abs, as for terms of magnitude 1. Beyond the range
-// of float16 devices may reduce arguments in any way, within -1 … 1.
+// trigonometricError: sine and cosine cancel near their roots, where the error is that
+// of the reduced argument: abs, as for terms of magnitude 1. Beyond the range of
+// float16, devices may return any result from -1 to 1.
 func trigonometricError(x, _, f, rel, abs float64) float64 {
 	if math.Abs(x) > dtype.Float16.Max() {
 		return 2
@@ -109,8 +107,8 @@ func trigonometricError(x, _, f, rel, abs float64) float64 {
 	return rel*math.Abs(f) + abs
 }
 
-// powerError: an error of the exponent y·ln x, relative to it, is one of the
-// result relative to 1.
+// powerError: a relative error of the exponent y·ln x gives a relative error of the
+// result.
 func powerError(x, y, f, rel, _ float64) float64 {
 	if l := math.Abs(y * logarithm(math.Abs(x))); l < math.MaxFloat64 {
 		rel *= 1 + l
@@ -128,8 +126,8 @@ func logarithm(x float64) float64 {
 	return math.Log(x)
 }
 
-// power is xʸ. math.Pow goes through math.Log, with its error for subnormal
-// numbers, and through one product for each bit of y, whose roundings add up.
+// power is xʸ. math.Pow uses math.Log, with its error for subnormal numbers, and one
+// product per bit of y, whose roundings add up.
 func power(x, y float64) float64 {
 	if math.Abs(x-1) < 0.5 && math.Abs(y) > 64 && !math.IsInf(y, 0) {
 		return math.Exp(y * math.Log1p(x-1))

@@ -1,7 +1,7 @@
-// Package op is the table of operations: what each one is called, which
-// shapes and element types it takes and gives, and how the compiler may treat
-// it. It knows nothing of tensors, gradients or devices; it is the vocabulary
-// that backend/tensor records, backend/ir compiles and devices run.
+// Package op is the table of operations: their names, the shapes and element types that
+// they take and return, and how the compiler may treat them. It does not depend on
+// tensors, gradients or devices; it is the vocabulary that backend/tensor records,
+// backend/ir compiles and devices run.
 //
 // Main types: [Code] names an operation, [Info] is its row in the table,
 // [Type] is an element type with a shape, [Attr] holds what an operation needs
@@ -29,12 +29,12 @@ const Unknown = -1
 // Shape lists the sizes of the axes, outermost first. A scalar has none.
 type Shape []int
 
-// Limit bounds the sizes of axes, the elements of a shape, the bytes of a value
-// and the integers of attributes: 2⁴⁷ where int has 64 bits, which is as much as a
-// process can address. What stays below can be added up without overflow.
+// Limit bounds the sizes of axes, the elements of a shape, the bytes of a value and the
+// integers of attributes: 2⁴⁷ where int has 64 bits, the most that a process can
+// address. Sums of numbers below it do not overflow.
 const Limit = math.MaxInt >> (strconv.IntSize / 64 * 16)
 
-// Size is the number of elements, at most Limit, or Unknown when an axis is.
+// Size returns the number of elements, at most Limit, or Unknown if an axis is Unknown.
 func (s Shape) Size() int {
 	n := 1
 	for _, d := range s {
@@ -46,7 +46,7 @@ func (s Shape) Size() int {
 	return n
 }
 
-// Times is x·y for x and y from 0 to Limit, and at most Limit.
+// Times returns x·y for x and y from 0 to Limit, at most Limit.
 func Times(x, y int) int {
 	if hi, lo := bits.Mul64(uint64(x), uint64(y)); hi != 0 || lo > Limit {
 		return Limit
@@ -93,7 +93,7 @@ func (s Shape) String() string {
 	return b.String()
 }
 
-// Type is what a value is: its element type and its shape.
+// Type is the element type and the shape of a value.
 type Type struct {
 	DType dtype.DType
 	Shape Shape
@@ -105,12 +105,12 @@ func (t Type) String() string { return t.DType.String() + t.Shape.String() }
 // Equal reports whether element type and shape agree.
 func (t Type) Equal(u Type) bool { return t.DType == u.DType && t.Shape.Equal(u.Shape) }
 
-// Bytes is the size of a value of this type, at most Limit. Shape must be known.
+// Bytes returns the size of a value of this type, at most Limit. Shape must be known.
 func (t Type) Bytes() int { return Times(t.DType.Size(), t.Shape.Size()) }
 
-// Check is an error for shapes with negative axes, and for those whose elements
-// no memory can hold. As in NumPy, axes of size 0 do not make others small: what
-// is derived from them may leave those out.
+// Check returns an error for shapes with negative axes, or with more elements than
+// memory can hold. As in NumPy, an axis of size 0 does not make other axes valid,
+// because derived shapes may omit it.
 func (t Type) Check() error {
 	n := max(t.DType.Size(), 1)
 	for _, d := range t.Shape {
@@ -127,9 +127,8 @@ func (t Type) Check() error {
 	return nil
 }
 
-// Broadcast gives the shape of an element-wise operation on shapes a and b
-// after NumPy's rule: axes align at the end, and an axis of size 1, or a
-// missing one, repeats.
+// Broadcast returns the shape of an element-wise operation on shapes a and b by NumPy's
+// rule: axes align at the end, and an axis of size 1, or a missing one, repeats.
 func Broadcast(a, b Shape) (Shape, error) {
 	x, y := a, b
 	if len(a) < len(b) {
