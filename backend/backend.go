@@ -29,9 +29,9 @@ type Provider struct {
 	// Open opens a device by number; 0 is the first.
 	Open func(number int) (driver.Device, error)
 
-	// Search lists the devices that the machine has, those that do not open with
-	// the reason, or says why there are none. It opens none of them. Without it
-	// there is one.
+	// Search lists the devices of the machine, with the reason for each that does not
+	// open, or returns why there are none. It opens none of them. If Search is nil,
+	// there is one device.
 	Search func() ([]DeviceInfo, error)
 }
 
@@ -40,8 +40,8 @@ type DeviceInfo struct {
 	Name     string // "cpu", "cuda:1"
 	Hardware string // the model: "NVIDIA H200"; empty where there is none
 	ISA      string // "AVX-512", "sm_90"
-	Bytes    int64  // of its own memory; 0 for that of the machine
-	Err      error  // why it cannot be used, and what was searched; nil when it can
+	Bytes    int64  // memory of the device; 0: the machine's memory
+	Err      error  // reason why it cannot be used, and where it was looked for; or nil
 }
 
 // String prints a device on one line:
@@ -85,8 +85,8 @@ var registry = struct {
 	devices   map[string]*opening
 }{providers: map[string]Provider{}, devices: map[string]*opening{}}
 
-// Register makes a device available under a name. It panics when the name is
-// taken: two providers of one device are a mistake in the build.
+// Register makes a device available under a name. It panics if the name is taken: two
+// providers of one device are a build error.
 func Register(name string, open func() (driver.Device, error)) {
 	RegisterProvider(name, Provider{Open: func(number int) (driver.Device, error) {
 		if number > 0 {
@@ -96,9 +96,8 @@ func Register(name string, open func() (driver.Device, error)) {
 	}})
 }
 
-// RegisterProvider makes devices available under a name, which is that of the
-// first, and the name with a number: "cuda:1". It panics when the name is
-// taken.
+// RegisterProvider makes devices available under a name, which is the first device's,
+// and the name with a number: "cuda:1". It panics if the name is taken.
 func RegisterProvider(name string, p Provider) {
 	registry.Lock()
 	defer registry.Unlock()
@@ -115,8 +114,8 @@ func registered() []string {
 	return slices.Sorted(maps.Keys(registry.providers))
 }
 
-// Devices lists the kinds of registered devices of which the first opens on
-// this machine, sorted.
+// Devices returns the kinds of registered devices whose first device opens on this
+// machine, sorted.
 func Devices() []string {
 	return slices.DeleteFunc(registered(), func(name string) bool {
 		_, err := Open(name)
@@ -139,9 +138,9 @@ func builtWithout(kind string) error {
 	return fmt.Errorf("the program was built without it; build it with: go build -tags %s (see docs/%s.md)", tag, kind)
 }
 
-// Search lists all devices that were looked for, sorted by kind and number,
-// those that cannot be used with the reason. A kind without any, or that the
-// program was built without, has one entry.
+// Search lists all devices, sorted by kind and number, with the reason for those that
+// cannot be used. A kind without devices, or that the program was built without, has
+// one entry.
 func Search() []DeviceInfo {
 	var all []DeviceInfo
 	have := registered()
@@ -252,8 +251,8 @@ func Fallback() (name string, err error) {
 	return "", nil
 }
 
-// UnsupportedError says that a device has no kernel for an operation, and the
-// operation no expansion into ones that it has.
+// UnsupportedError reports that a device has no kernel for an operation, and the
+// operation no expansion into supported ones.
 type UnsupportedError struct {
 	Device string
 	Op     op.Code
@@ -279,10 +278,10 @@ var programs = struct {
 
 const maxPrograms = 256
 
-// entry is a program that is compiled by who asks for it first.
+// entry is a program. The first goroutine that needs it compiles it.
 type entry struct {
 	asked    uint64        // the last call that asked for it
-	turn     chan struct{} // of one element: who has taken it compiles
+	turn     chan struct{} // capacity 1: its holder compiles
 	planned  bool          // graph has been optimized, with err
 	graph    *ir.Graph
 	memory   ir.Memory
@@ -338,8 +337,8 @@ func Compile(ctx context.Context, d driver.Device, g *ir.Graph, o ir.Options) (d
 	return e.program, e.graph, nil
 }
 
-// compile does what is not done yet. What is wrong with the graph stays so; other
-// errors need not come again.
+// compile does the outstanding part. An error in the graph is permanent; other errors
+// may be temporary.
 func (e *entry) compile(ctx context.Context, d driver.Device, g *ir.Graph, o ir.Options) error {
 	if !e.planned {
 		if err := ctx.Err(); err != nil {
@@ -432,7 +431,7 @@ func Expand(d driver.Device, g *ir.Graph) error {
 			return &UnsupportedError{Device: d.Name(), Op: v.Op, DType: dt, Path: v.Path}
 		}
 		g.Expand(v)
-		i-- // look at what took its place
+		i-- // look at the entry that took its place
 	}
 	return nil
 }

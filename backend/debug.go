@@ -10,8 +10,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// Debug holds what MEZZO_DEBUG switches on: a comma-separated list, each entry
-// described in docs/debugging.md.
+// Debug holds the switches of MEZZO_DEBUG: a comma-separated list, described in
+// docs/debugging.md.
 type Debug struct {
 	Plan   bool // "plan": print each plan with slots and bytes when it is compiled, and nanoseconds per value after its third run
 	Passes bool // "passes": print how many values each pass leaves
@@ -19,7 +19,7 @@ type Debug struct {
 	Eager  bool // "eager": compile and run each recorded operation at once
 	NaN    bool // "nan": stop at the first value that is NaN or infinite
 	Check  bool // "check": verify the graph between passes, in shuffled order; guards around the memory of kernels
-	Pprof  bool // "pprof": label what runs with layer and operation, for profiles
+	Pprof  bool // "pprof": label work with layer and operation, for profiles
 
 	// Trace is the file of "trace=FILE", "trace.json" of "trace": the third run
 	// of each plan in Chrome's trace format.
@@ -85,7 +85,7 @@ func tracePasses(next func(string, *ir.Graph)) func(string, *ir.Graph) {
 	}
 }
 
-// AlgorithmFamilies lists what MEZZO_ALGORITHM can force an algorithm of.
+// AlgorithmFamilies lists the families that MEZZO_ALGORITHM can force an algorithm of.
 var AlgorithmFamilies = []string{"matmul", "conv", "wgrad", "attention", "pool", "rnn"}
 
 // ParseAlgorithms reads a value of MEZZO_ALGORITHM: a comma-separated list of

@@ -14,11 +14,11 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// MemoryError is the error of what does not fit into the memory limit of a
-// device: a plan, before anything is allocated for it, or a buffer.
+// MemoryError reports that something exceeds a device's memory limit: a plan, before
+// anything is allocated for it, or a buffer.
 type MemoryError struct {
 	Device string
-	What   string // what was asked for: "a plan", "a buffer"
+	What   string // the request: "a plan", "a buffer"
 	Need   int    // its bytes, at most op.Limit
 	Held   int    // bytes that were held already; a plan is compared with the limit alone
 	Limit  int    // bytes
@@ -26,7 +26,7 @@ type MemoryError struct {
 	Largest []MemoryShare // of a plan: the values that take most, largest first, at most three
 }
 
-// MemoryShare is a value of a plan and what it takes.
+// MemoryShare is a value of a plan and its bytes.
 type MemoryShare struct {
 	Path  string // the layer that recorded it, or the variable
 	Op    op.Code
@@ -73,8 +73,8 @@ func Bytes(n int) string {
 	return fmt.Sprintf("%.1f TiB", x/(1<<10))
 }
 
-// Fits returns a *MemoryError when the buffers and the arena of a plan alone are
-// more than d may take: what Compile returns without Options.Unbounded.
+// Fits returns a *MemoryError if the buffers and the arena of a plan alone exceed d's
+// limit; Compile does so without Options.Unbounded.
 func Fits(d driver.Device, g *ir.Graph) error { return fits(d, g, g.Memory()) }
 
 // fits returns a *MemoryError when the buffers and the arena of plan g, which are
@@ -100,8 +100,8 @@ func fits(d driver.Device, g *ir.Graph, m ir.Memory) error {
 	return e
 }
 
-// MemoryLimitSetting is MEZZO_MEMORY_LIMIT, read once, in bytes, or 0 when there
-// is none. What is no number of bytes is reported on standard error.
+// MemoryLimitSetting returns MEZZO_MEMORY_LIMIT in bytes, read once, or 0 if it is not
+// set. It reports an invalid value on standard error.
 var MemoryLimitSetting = sync.OnceValue(func() int {
 	n, err := parseBytes(os.Getenv("MEZZO_MEMORY_LIMIT"))
 	if err != nil {

@@ -30,8 +30,8 @@ const (
 // Caches lists them.
 var Caches = []Cache{PackedOperands, ShadowWeights, Plans, Programs, Arenas, Results, CapturedGraphs}
 
-// Skips is what MEZZO_SKIP leaves out: caches, and optional passes of
-// ir.Optimize.
+// Skips is the caches and the optional passes of ir.Optimize that MEZZO_SKIP switches
+// off.
 type Skips struct {
 	caches map[Cache]bool
 	passes []string
@@ -76,7 +76,7 @@ func SkipWords() []string {
 	return append(words, ir.OptionalPasses()...)
 }
 
-// skips is what is left out now.
+// skips is the current setting.
 var skips = func() (now atomic.Pointer[Skips]) {
 	s, err := ParseSkips(os.Getenv("MEZZO_SKIP"))
 	if err != nil { // a debugging aid must not stop a program
@@ -87,17 +87,17 @@ var skips = func() (now atomic.Pointer[Skips]) {
 	return
 }()
 
-// Keeps reports whether a cache is in use. Owners ask before they keep
-// something, and when they compile what can.
+// Keeps reports whether a cache is on. Its owner must ask before it stores something,
+// and when it compiles code that could.
 func Keeps(c Cache) bool { return !skips.Load().caches[c] }
 
 // SkippedPasses lists the optional passes that every compilation leaves out.
 func SkippedPasses() []string { return skips.Load().passes }
 
-// SetSkips replaces what MEZZO_SKIP says and returns what held before, for
-// tests. What was kept or compiled earlier stays.
+// SetSkips replaces the setting of MEZZO_SKIP and returns the one before, for tests.
+// Earlier cached data and compiled programs are unaffected.
 func SetSkips(s *Skips) (before *Skips) { return skips.Swap(s) }
 
-// Skipping reports whether anything is left out: then plans, memory and
-// allocations are not what tests of them expect.
+// Skipping reports whether anything is switched off: plans, memory and allocations then
+// differ from the expectations of tests.
 func Skipping() bool { s := skips.Load(); return s.key != "" || len(s.passes) > 0 }

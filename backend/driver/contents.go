@@ -6,15 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// Contents is the version of what a buffer holds. Devices embed it in their
-// buffers and call Changed wherever they write to one: in Alloc, CopyIn, Fill
-// and CopyFrom, and when a program runs that has the buffer among its outputs,
-// donated inputs included ([ir.Graph.Donated]). A write of the host calls it
-// before and after, so that nothing that was read meanwhile passes for current.
+// Contents is the version of a buffer's elements. Devices embed it in their buffers and
+// call Changed wherever they write to one: in Alloc, CopyIn, Fill and CopyFrom, and
+// when a program runs that has the buffer among its outputs, donated inputs included
+// ([ir.Graph.Donated]). A write by the host calls it before and after, so that nothing
+// read in between counts as current.
 //
-// Whatever is derived from a buffer and kept (packed operands, 16-bit shadow
-// weights) remembers the version that it was made from, and is current only
-// while the buffer still has that one.
+// Cached data derived from a buffer (packed operands, 16-bit shadow weights) records
+// the version it was made from, and is current only while the buffer has that version.
 type Contents struct {
 	version  atomic.Uint64
 	verified struct {
@@ -36,16 +35,16 @@ func (c *Contents) Version() uint64 { return c.version.Load() }
 // hashSeed is of the hashes of Verify.
 var hashSeed = maphash.MakeSeed()
 
-// Verify reports whether elements, all that the buffer holds, are those that it
-// held when Verify last saw its present version. Devices ask it before and
-// after each run under MEZZO_DEBUG=check: a write that does not change the
-// version leaves what was derived from the buffer behind.
+// Verify reports whether elements, all of the buffer, are the same as when Verify last
+// saw the present version. Devices call it before and after each run under
+// MEZZO_DEBUG=check: a write that does not change the version leaves derived data
+// stale.
 func (c *Contents) Verify(elements []byte) bool {
 	c.verified.Lock()
 	defer c.verified.Unlock()
 	version := c.Version()
 	hash := maphash.Bytes(hashSeed, elements)
-	if version == 0 || c.Version() != version { // unknown, or somebody else writes to it now
+	if version == 0 || c.Version() != version { // unknown, or being written
 		return true
 	}
 	same := c.verified.version != version || c.verified.hash == hash

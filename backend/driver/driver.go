@@ -21,18 +21,18 @@ type Device interface {
 	// Name is the name it is registered by: "cpu", "cuda", "null".
 	Name() string
 
-	// Supports reports whether the device has a kernel for an operation on an
-	// element type (that of its first argument; of the result for operations without any).
-	// Where it has none the operation's expansion is compiled instead, or
+	// Supports reports whether the device has a kernel for an operation on an element
+	// type: the first argument's type, or the result's for operations without
+	// arguments. If it has none, the operation's expansion is compiled instead, or
 	// compiling fails with a *backend.UnsupportedError.
 	Supports(op.Code, dtype.DType) bool
 
-	// Alloc makes a buffer, filled with zeros. bytes may be 0.
+	// Alloc returns a buffer filled with zeros. bytes may be 0.
 	Alloc(bytes int) (Buffer, error)
 
-	// Compile makes a program from a plan: a graph that ir.Optimize has been
-	// over. The device keeps the graph; nobody changes it afterwards. When the
-	// context ends first, its error is returned.
+	// Compile compiles a plan, a graph from ir.Optimize. The device keeps the graph,
+	// which must not change afterwards. If the context ends first, Compile returns its
+	// error.
 	Compile(context.Context, *ir.Graph) (Program, error)
 
 	// Close releases the device. Its buffers and programs must not be used
@@ -66,7 +66,7 @@ type Program interface {
 	// are overwritten only after everything that can fail.
 	Run(ctx context.Context, in, out []Buffer) error
 
-	// Close releases what the program holds.
+	// Close releases the program's resources.
 	Close() error
 }
 
@@ -106,9 +106,8 @@ type DirectWriter interface {
 	Fill(bytes int, f func(dst []byte) error) error
 }
 
-// Copier is a Buffer that copies from another buffer of its device without a
-// round trip through the host: CopyFrom overwrites its first bytes with those of
-// src.
+// Copier is a Buffer that copies from another buffer of its device without a round trip
+// through the host: CopyFrom overwrites its first bytes with src's.
 type Copier interface {
 	CopyFrom(src Buffer, bytes int) error
 }

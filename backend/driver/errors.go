@@ -10,7 +10,7 @@ import (
 // TakeAlongAxis or ScatterAlongAxis is outside the axis that it points into: a label that
 // the model has no output for, a word that is not in the vocabulary.
 type IndexError struct {
-	Path     string  // who recorded the operation
+	Path     string  // recorder's path
 	Op       op.Code // the operation
 	Got      int64   // the index; op.NotIndex also stands for a float that is NaN or has a fraction
 	Position int     // where it stands among the indices, counted in row-major order

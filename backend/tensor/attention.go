@@ -6,16 +6,16 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// AttentionOptions are those of [Attention].
+// AttentionOptions are the options of [Attention].
 type AttentionOptions struct {
 	Scale  float64 // factor of the scores; default 1/√D
 	Causal bool    // whether a query sees no key after its own position
 	Window int     // how near a key must be to be seen: less than so many positions away; default: any
 	Mask   *Tensor // bool, broadcasts to [B H T S]: which keys a query may see; default: all
 
-	// Dropout is the share of the weights that is dropped; the others are
-	// divided by 1-Dropout. It wants a random State int64[2], of which Stream
-	// is drawn.
+	// Dropout is the rate of weights that are dropped; the others are divided by
+	// 1-Dropout. It requires State, a random state int64[2], from whose Stream it
+	// draws.
 	Dropout float64
 	State   *Tensor
 	Stream  uint64
@@ -51,8 +51,8 @@ func Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	return Record(op.Attention, a, args...)
 }
 
-// attentionGradient takes what the softmax was from AttentionForward, which is what
-// Attention is computed by.
+// attentionGradient reads the softmax statistics of AttentionForward, which also
+// computes Attention.
 func attentionGradient(t, g *Tensor) []*Tensor {
 	q, k, v := t.args[0], t.args[1], t.args[2]
 	n := t.typ.Shape.Size()
@@ -83,12 +83,12 @@ func (recorder) Record(c op.Code, a op.Attr, args ...op.Ref) op.Ref {
 	return Record(c, a, ts...)
 }
 
-// throughExpansion is the gradient of an operation whose own is seldom wanted:
-// that of its expansion.
+// throughExpansion is the gradient of an operation by way of its expansion, for
+// gradients that are rarely needed.
 func throughExpansion(t, g *Tensor) []*Tensor {
 	leaves, refs := make([]*Tensor, len(t.args)), make([]op.Ref, len(t.args))
 	for i, a := range t.args {
-		// What arguments were made of is none of this operation's concern.
+		// Do not differentiate past the arguments.
 		leaves[i] = Record(op.Identity, op.Attr{}, a)
 		refs[i] = leaves[i]
 	}

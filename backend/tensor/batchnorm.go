@@ -22,11 +22,11 @@ func (t *Tensor) row(i int) *Tensor {
 	return t.Slice(0, i, i+1).Reshape(t.typ.Shape[1:]...)
 }
 
-// BatchNormOptions are those of [BatchNorm].
+// BatchNormOptions are the options of [BatchNorm].
 type BatchNormOptions struct {
 	Epsilon float64     // added to the variance
 	Groups  int         // of neighbouring columns with moments in common; default: each column has its own
-	DType   dtype.DType // of the result; default: that of t
+	DType   dtype.DType // of the result; default: t's
 }
 
 // BatchNorm returns (t-mean)/√(variance+Epsilon)·gain + shift with the

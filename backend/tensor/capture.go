@@ -132,7 +132,7 @@ func (c *capture) roots(ts ...*Tensor) {
 		}
 		seen[t] = true
 		all = append(all, t)
-		if t.data == nil && !(c.shadows && shadowOf(t) != nil) { // what is computed is an input, whatever made it
+		if t.data == nil && !(c.shadows && shadowOf(t) != nil) { // a computed tensor is an input, whatever computed it
 			stack = append(stack, t.args...)
 		}
 	}

@@ -8,25 +8,25 @@ import (
 )
 
 // Convolution and pooling. Channels come last, as in Keras's
-// data_format="channels_last". Options with an entry for each spatial axis
-// take one entry for all of them, too.
+// data_format="channels_last". Options with an entry per spatial axis also accept one
+// entry for all of them.
 //
-// Padding is that of Keras: "valid", the default, takes the windows that lie
-// inside; "same" pads so that there are ⌈n/stride⌉ of them, the odd element
-// after; "causal" pads before only, so that no window sees what comes later.
-// Instead of a word, Low and High say how many elements to add before and
-// after each axis; negative ones cut elements off.
+// Padding is as in Keras: "valid", the default, uses the windows that lie inside;
+// "same" pads so that there are ⌈n/stride⌉ of them, the odd element after; "causal"
+// pads before only, so that no window sees later elements. Instead of a word, Low and
+// High give the number of elements to add before and after each axis; negative numbers
+// cut elements off.
 
-// ConvOptions are those of [Tensor.Conv].
+// ConvOptions are the options of [Tensor.Conv].
 type ConvOptions struct {
 	Stride    []int  // from one window to the next; default 1
 	Dilation  []int  // between the elements of a window; default 1
 	Padding   string // "valid" (default), "same" or "causal"
 	Low, High []int  // padding in numbers; not together with Padding
-	Groups    int    // parts into which the channels are cut, each with kernels of its own; default 1
+	Groups    int    // parts into which the channels are cut, each with its own kernels; default 1
 }
 
-// PoolOptions are those of [Tensor.MaxPool] and [Tensor.AvgPool].
+// PoolOptions are the options of [Tensor.MaxPool] and [Tensor.AvgPool].
 type PoolOptions struct {
 	Window    []int  // size of the windows; required
 	Stride    []int  // from one window to the next; default Window
@@ -35,13 +35,13 @@ type PoolOptions struct {
 	Low, High []int  // padding in numbers; not together with Padding
 }
 
-// Conv returns the cross-correlation of t with kernels w: what Keras and
-// others call a convolution. One spatial axis gives Conv1D, two Conv2D, three
-// Conv3D. With as many groups as channels it is a depthwise convolution, whose
-// output channel c·m+j is kernel j of channel c.
+// Conv returns the cross-correlation of t with kernels w, which Keras and others call a
+// convolution. One spatial axis gives Conv1D, two Conv2D, three Conv3D. With as many
+// groups as channels it is a depthwise convolution, whose output channel c·m+j is
+// kernel j of channel c.
 //
-// Shapes: t [N spatial… C], w [window… C/Groups O] → [N outputs… O]. Types:
-// equal floats; 16-bit ones accumulate in float32 and round once.
+// Shapes: t [N spatial… C], w [window… C/Groups O] → [N outputs… O]. Types: equal
+// floats; 16-bit ones accumulate in float32 and round once.
 func (t *Tensor) Conv(w *Tensor, o ConvOptions) *Tensor {
 	if bad := brokenOf(t, w); bad != nil {
 		return bad
@@ -52,10 +52,10 @@ func (t *Tensor) Conv(w *Tensor, o ConvOptions) *Tensor {
 	return t.record(op.Conv, a, t, w)
 }
 
-// ConvTranspose returns the gradient by its input of a Conv with kernels w
-// and options o whose input has the given shape and whose result has t's: what
-// Keras calls a transposed convolution. Several shapes fit one t when strides
-// are larger than 1, hence the argument.
+// ConvTranspose returns a transposed convolution as in Keras: the gradient of the input
+// of a Conv with kernels w and options o whose input has the given shape and whose
+// result has t's. Several shapes fit one t if strides are larger than 1, hence the
+// argument.
 //
 // Shapes: t [N outputs… O], w [window… C/Groups O] → shape [N spatial… C].
 func (t *Tensor) ConvTranspose(w *Tensor, shape []int, o ConvOptions) *Tensor {

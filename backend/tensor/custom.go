@@ -2,23 +2,23 @@ package tensor
 
 import "github.com/mezzo-ml/mezzo/backend/op"
 
-// custom is a gradient that is not that of the operations.
+// custom is a gradient that replaces the operations' own.
 type custom struct {
 	args []*Tensor
 	rule func(g *Tensor) []*Tensor
 }
 
-// WithGradient returns t with a gradient of its own (tf.custom_gradient,
-// torch.autograd.Function): where t, a float tensor, has the gradient g, the
-// tensors args have those that rule returns, of their types and shapes; nil
-// stands for none. What made t gets no other. Functions that are rounded or cut
-// off pass gradients straight through with
+// WithGradient returns t with a custom gradient (tf.custom_gradient,
+// torch.autograd.Function). If t, a float tensor, has the gradient g, the tensors args
+// have the gradients that rule returns, of their types and shapes; nil is no gradient.
+// The tensors that t was computed from get no other. Functions that round or clip pass
+// gradients straight through with
 //
 //	y := x.Round().WithGradient(func(g *Tensor) []*Tensor { return []*Tensor{g} }, x)
 //
-// rule runs while gradients are recorded, once for each time, and may read
-// whatever was recorded before. It may assign variables: their owner must be
-// listed in the Function, as always.
+// rule is called each time gradients are recorded, and may read tensors recorded
+// before. It may assign variables: their owner must be listed in the Function, as
+// always.
 func (t *Tensor) WithGradient(rule func(g *Tensor) []*Tensor, args ...*Tensor) *Tensor {
 	if t.err != nil {
 		return t

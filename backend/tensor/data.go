@@ -42,9 +42,9 @@ func elementType[T Element]() dtype.DType {
 	return dtype.Float64
 }
 
-// New returns a tensor of a copy of data, in row-major order; without a shape
-// it takes one element. It panics with *Error when the number of elements is
-// not that of the shape. Its errors call it NewTensor, its name in keras.
+// New returns a tensor of a copy of data, in row-major order; without a shape it takes
+// one element. It panics with *Error if the number of elements does not match the
+// shape. Its errors call it NewTensor, its name in keras.
 func New[T Element](data []T, shape ...int) *Tensor {
 	t := op.Type{DType: elementType[T](), Shape: Shape(shape).Clone()}
 	if err := complete(t); err != nil {
@@ -375,7 +375,7 @@ func Overwrite(t *Tensor, fill func(dst []byte) error) error {
 	return t.data.fill(t.typ.Bytes(), fill)
 }
 
-// fill overwrites the first bytes with what f writes to dst.
+// fill lets f write the first bytes.
 func (s *storage) fill(bytes int, f func(dst []byte) error) error {
 	if b, ok := s.buf.(driver.DirectWriter); ok {
 		return b.Fill(bytes, f)
@@ -387,8 +387,8 @@ func (s *storage) fill(bytes int, f func(dst []byte) error) error {
 	return s.buf.CopyIn(b)
 }
 
-// Uninitialized returns a tensor of zeros with memory of its own, to be filled
-// with Overwrite.
+// Uninitialized returns a tensor of zeros with its own memory, to be filled with
+// Overwrite.
 func Uninitialized(dt dtype.DType, shape ...int) (*Tensor, error) {
 	t := op.Type{DType: dt, Shape: Shape(shape).Clone()}
 	if err := complete(t); err != nil {

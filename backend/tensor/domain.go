@@ -9,22 +9,20 @@ import (
 	"sync/atomic"
 )
 
-// domain is a set of variables that are read and written together: those that a
-// plan has in common with other plans, such as the weights of a model with the
-// slots of its optimizer. A run that assigns variables has the domain to itself;
-// runs, and readers, that only read share it. So whoever reads weights while a
-// training goes on sees them as they are between two steps.
+// domain is a set of variables that are read and written together: variables that plans
+// have in common, such as the weights of a model and the slots of its optimizer. A run
+// that assigns variables holds the domain exclusively; other runs and readers share it.
+// So a reader of weights during training sees them as they are between two steps.
 //
-// Domains are united when a plan is made (union-find), so that a run takes one
-// lock, however many variables there are; trainings that have nothing in common
-// do not wait for each other.
+// Compiling a plan unites its variables' domains (union-find), so that a run takes one
+// lock for any number of variables. Unrelated trainings do not wait for each other.
 type domain struct {
 	mu     sync.RWMutex
 	parent atomic.Pointer[domain] // the domain that it became a part of, or nil
 	seq    uint64                 // locks are taken in this order
 }
 
-// domain is that of v, or what it became a part of.
+// domain returns the domain of v, after unions.
 func (v *Variable) domain() *domain {
 	d := v.in.Load()
 	if d == nil {
@@ -79,8 +77,7 @@ func rootsOf(vs []*Variable) []*domain {
 	return slices.Compact(all)
 }
 
-// lockAll takes the domains of variables, shared or alone. What it returns gives
-// them back.
+// lockAll locks the domains of variables, shared or exclusively. unlock unlocks them.
 func lockAll(vs []*Variable, alone bool) (unlock func()) {
 	for {
 		all := rootsOf(vs)
@@ -103,7 +100,7 @@ func lockAll(vs []*Variable, alone bool) (unlock func()) {
 	}
 }
 
-// unite makes one domain of those of variables, and returns it; nil of none.
+// unite unites the domains of variables and returns the union; nil if there are none.
 func unite(vs []*Variable) *domain {
 	if len(vs) == 0 {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// Stateful is what a Function may change: a model, an optimizer, a metric.
+// Stateful has variables that a Function may change: a model, an optimizer, a metric.
 type Stateful interface{ Variables() []*Variable }
 
 var preconditions []func(Stateful) func() error
@@ -74,13 +74,13 @@ func (fn *Func[In, Out]) KeepCasts(on bool) {
 	fn.core.plans = nil
 }
 
-// Call runs the function. When it returns an error no variable has changed.
-// The context is checked while the step computes, not while it stores.
+// Call runs the function. If it returns an error, no variable has changed. The context
+// is checked while the step computes, not while it stores.
 //
-// A GPU still computes when Call returns; reading a result waits for it. What
-// a device finds out only then, that an index is out of range, is the error of
-// a later call or of the next read, whichever comes first, and no variable has
-// changed since the step before the one that failed.
+// A GPU may still compute when Call returns; reading a result waits for it. An error
+// that the device finds later, such as an index out of range, is returned by a later
+// call or by the next read, whichever comes first. No variable has changed then since
+// the step before the one that failed.
 func (fn *Func[In, Out]) Call(ctx context.Context, in In) (out Out, err error) {
 	defer Catch(&err)
 	if current() != nil {
@@ -130,7 +130,7 @@ func (t *turn) end() {
 	}
 }
 
-// call is what a run of p is bound to, with the arguments of the call in progress.
+// call returns the bindings of a run of p to the arguments of the call in progress.
 func (t *turn) call(p *plan) *call {
 	c := &p.own
 	if p.concurrent() {
@@ -143,7 +143,7 @@ func (t *turn) call(p *plan) *call {
 	return c
 }
 
-// done hands back what call returned.
+// done returns c for later runs.
 func (t *turn) done(p *plan, c *call) {
 	if c != &p.own {
 		p.calls.give(c)
@@ -157,8 +157,8 @@ func needs(ctx context.Context, where string) {
 	}
 }
 
-// take notes the tensors of in as those of the call in progress, after asking
-// whether calls may run.
+// take records the tensors of in as the arguments of the call in progress, after
+// checking whether calls may run.
 func (fn *Func[In, Out]) take(in *In) {
 	fn.core.checkOwners()
 	fn.core.args = fn.in.tensors(fn.core.args[:0], ptr(in))
@@ -195,12 +195,10 @@ func (fn *Func[In, Out]) Run(ctx context.Context, in In) (err error) {
 	return err
 }
 
-// Each runs the function on every element of a sequence, for its effects, and
-// stops at the first error. It hands the memory of a dataset's batches back
-// after it ran on them, as [Tensor.Release] does: what else keeps such a batch
-// until the sequence goes on keeps a [Tensor.Clone] instead, or calls Run in a
-// loop of its own. Elements of other sequences, and batches that were kept
-// before, stay.
+// Each runs the function on every element of a sequence, for its effects, and stops at
+// the first error. After each run it releases the memory of a dataset's batch, as
+// [Tensor.Release] does. To keep a batch, keep a [Tensor.Clone], or call Run in your
+// own loop. Elements of other sequences, and batches kept before, are not released.
 func (fn *Func[In, Out]) Each(ctx context.Context, seq iter.Seq2[In, error]) error {
 	for in, err := range seq {
 		if err != nil {
@@ -214,8 +212,8 @@ func (fn *Func[In, Out]) Each(ctx context.Context, seq iter.Seq2[In, error]) err
 	return nil
 }
 
-// handBack releases the batches of an argument that Run was called with, unless
-// what it recorded still refers to them.
+// handBack releases the batches of an argument after Run, unless recorded tensors still
+// refer to them.
 func (fn *Func[In, Out]) handBack(in In) {
 	if current() != nil {
 		return
@@ -316,11 +314,10 @@ func (fn *Func[In, Out]) plan(ctx context.Context, in In, look bool) (*plan, err
 // number.
 const maxPlans = 64
 
-// KeepPlans sets how many plans the function keeps, one for each combination of
-// types that its arguments have had: those that were used last. The default is 64.
-// A plan has memory of its own, so data of ever new lengths should be padded to a
-// few (data.BucketByLength): each new plan also takes the time to compile it.
-// Less than 1 is 1. No bit of a result depends on the number.
+// KeepPlans sets how many plans the function keeps, the most recently used ones; there
+// is one for each combination of argument types. The default is 64. Each plan takes
+// memory and time to compile, so data of many lengths should be padded to a few
+// (data.BucketByLength). Less than 1 is 1. Results do not depend on the number.
 func (fn *Func[In, Out]) KeepPlans(n int) {
 	fn.core.mu.Lock()
 	defer fn.core.mu.Unlock()

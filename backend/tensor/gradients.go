@@ -85,15 +85,14 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 	return out
 }
 
-// differentiate returns the gradients by the tensors at from those of roots,
-// and for each whether it passed through float16 on its way. It notes the rules
-// that it applies in remat.
+// differentiate returns the gradients of roots with respect to the tensors at, and for
+// each whether it passed through float16. It records the applied rules in remat.
 func differentiate(roots, seeds, at []*Tensor, remat *rematerializer) (out []*Tensor, through16 []bool) {
 	wanted := map[*Tensor]bool{}
 	for _, t := range at {
 		wanted[t] = true
 	}
-	// Everything between the roots and what is wanted, in recording order.
+	// Everything between the roots and the tensors at, in recording order.
 	var all []*Tensor
 	visit(func(t *Tensor) { all = append(all, t) }, roots...)
 	slices.SortFunc(all, bySeq)
@@ -117,7 +116,7 @@ func differentiate(roots, seeds, at []*Tensor, remat *rematerializer) (out []*Te
 			grad[r] = seeds[i]
 		}
 	}
-	parts := map[*Tensor][]partGradient{} // of what has several results
+	parts := map[*Tensor][]partGradient{} // of operations with several results
 	float16 := map[*Tensor]bool{}         // its gradient passed through float16
 	for _, t := range slices.Backward(all) {
 		if parts[t] != nil && gradientsOfParts[t.op] == nil {
@@ -216,14 +215,13 @@ func (t *Tensor) sumOfRows(axis int) *Tensor {
 	return t.SumKeep(axis)
 }
 
-// gradients holds, for each operation with a gradient, the rule that turns the
-// gradient g of the result t into those of the arguments. Rules are written in
-// terms of the result where that is possible, so that arguments need not be
-// kept (relu, exp, tanh …). nil stands for no gradient.
+// gradients holds, for each operation with a gradient, the rule from the gradient g of
+// the result t to those of the arguments. Rules use the result where possible, so that
+// arguments need not be saved (relu, exp, tanh …). nil is no gradient.
 var gradients map[op.Code]func(t, g *Tensor) []*Tensor
 
-// gradientsOfParts holds the rules of operations with several results, from
-// the gradients of those that are used, for the arguments that need one.
+// gradientsOfParts holds the rules of operations with several results: from the
+// gradients of the results that are used to those of the arguments that need one.
 var gradientsOfParts = map[op.Code]func(t *Tensor, parts []partGradient, needs map[*Tensor]bool) []*Tensor{}
 
 func one(g *Tensor) []*Tensor { return []*Tensor{g} }
@@ -248,8 +246,8 @@ func init() {
 		op.Cast: func(t, g *Tensor) []*Tensor {
 			to := t.args[0].typ.DType
 			if to == dtype.Float32 || to == dtype.Float64 {
-				// A gradient that was rounded only to pass through here need not
-				// be: weights get what was there before.
+				// The gradient was rounded only for this cast, so weights get the
+				// unrounded one.
 				if g.op == op.Cast && g.args[0].typ.DType == dtype.Float32 && g.typ.DType.Is16() {
 					g = g.args[0]
 				}
@@ -325,8 +323,8 @@ func init() {
 			return one(spread(t, g).accumulator().DivScalar(float64(n)).Cast(x.DType).BroadcastTo(x.Shape...))
 		},
 		op.Prod: func(t, g *Tensor) []*Tensor {
-			// The product of the others: all of it over x, but where x is 0,
-			// the product of what is not 0 if x is the only 0.
+			// The product of the others: the whole product over x. Where x is 0, it is
+			// the product of the nonzero elements if x is the only 0.
 			x, axes := t.args[0].accumulator(), t.attr.Axes
 			zero := x.Equal(x.like(0))
 			safe := Where(zero, x.like(1), x)

@@ -7,20 +7,19 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// Loop goes through the steps of sequences, as one operation of the graph
-// whatever their number: f, which is called once, records a step. It gets the
-// elements of the sequences and the states, and returns what the step gives
-// and the next states. Loop returns what all steps give, and the last states.
-// With reverse it begins at the last step; results are in the order of the
-// sequences. What f records that depends on neither, such as a cast of a
-// weight, is computed once.
+// Loop iterates over the steps of sequences as one operation of the graph, whatever
+// their number. f is called once and records a step: it gets the elements of the
+// sequences and the states, and returns the step's results and the next states. Loop
+// returns the results of all steps and the last states. With reverse it begins at the
+// last step; results keep the order of the sequences. Operations in f that depend on
+// neither elements nor states, such as a cast of a weight, are computed once.
 //
-// Gradients go through the steps backwards and compute f again at each, so that
-// nothing is kept of a step but the states before it. f must not assign
-// variables what depends on the step. It is scan in JAX.
+// Gradients iterate backwards and compute f again at each step, so only the states
+// before each step are saved. f must not assign variables anything that depends on the
+// step. It is scan in JAX.
 //
-// Shapes: sequences [T …], at least one; states any; results of a step any, and
-// [T …] of all. Results are floats, or all of one type.
+// Shapes: sequences [T …], at least one; states any; results of a step any, and [T …]
+// of all. Results are floats, or all of one type.
 func Loop(sequences, states []*Tensor, reverse bool, f func(x, states []*Tensor) (y, next []*Tensor)) (y, last []*Tensor) {
 	return loop(sequences, states, reverse, true, f)
 }
@@ -68,7 +67,7 @@ func loop(sequences, states []*Tensor, reverse, keep bool, f func(x, states []*T
 	if keep {
 		l.Kept = len(before)
 	}
-	// An output that is a state too is read from what is kept of that.
+	// An output that is also a state is read from the kept states.
 	same := make([]int, len(outputs))
 	var own []*Tensor
 	for i, t := range outputs {
@@ -160,7 +159,7 @@ func resultType(results []*Tensor) dtype.DType {
 	return d
 }
 
-// loopBody is what was recorded of a step.
+// loopBody is a recorded step.
 type loopBody struct {
 	since      uint64
 	leaves     []*Tensor
@@ -168,7 +167,7 @@ type loopBody struct {
 	variesMemo map[*Tensor]bool
 }
 
-// leaf is what stands for an input of the step.
+// leaf returns the placeholder of an input of the step.
 func (b *loopBody) leaf(t op.Type, scaled any) *Tensor {
 	x := &Tensor{op: op.Param, typ: t, seq: sequence.Add(1), trace: current(), argument: -1, scaled: scaled}
 	b.leaves = append(b.leaves, x)
@@ -188,8 +187,8 @@ func (b *loopBody) varies(t *Tensor) bool {
 	return v
 }
 
-// write writes what leads to the results into l, with states and results of
-// type d, and returns what else the step reads.
+// write writes the operations that the results depend on to l, with states and results
+// of type d, and returns the tensors that the step reads from outside.
 func (b *loopBody) write(l *op.LoopBody, d dtype.DType, states, results []*Tensor) (captured []*Tensor) {
 	if tr := current(); tr != nil {
 		for _, v := range tr.assigned {
@@ -288,9 +287,9 @@ func eachStep(sequences, states []*Tensor, reverse bool, f func(x, states []*Ten
 	return y, states
 }
 
-// loopGradient is the gradient of Loop: a Loop in the other direction. Its
-// states are the gradients by the states and, summed up, by what does not
-// change; its step computes the step of t again from the states before it.
+// loopGradient is the gradient of Loop: a Loop in the other direction. Its states are
+// the gradients of the states and the summed gradients of the constants; its step
+// computes the step of t again from the states before it.
 func loopGradient(t *Tensor, parts []partGradient, needs map[*Tensor]bool) []*Tensor {
 	l := t.attr.Loop
 	if l.Kept < l.States {
@@ -298,9 +297,9 @@ func loopGradient(t *Tensor, parts []partGradient, needs map[*Tensor]bool) []*Te
 	}
 	at := l.Sections(typesOf(t.args))
 	shared := t.args[l.Sequences+l.States:]
-	// The sequences: those of t, the states before each step, the gradients by
-	// outputs and by states after each step. Rooted says which result those are
-	// the gradients by.
+	// The sequences: those of t, the states before each step, the gradients of outputs
+	// and of the states after each step. rooted lists the results that these are
+	// gradients of.
 	sequences := slices.Clone(t.args[:l.Sequences])
 	for _, s := range at.States {
 		sequences = append(sequences, t.part(rowsBefore(l, s)))
@@ -358,7 +357,7 @@ func loopGradient(t *Tensor, parts []partGradient, needs map[*Tensor]bool) []*Te
 	y, last := loop(sequences, states, !l.Reverse, false, func(x, states []*Tensor) (y, next []*Tensor) {
 		values := slices.Clone(x[:l.Sequences+l.States])
 		for _, a := range shared {
-			// What it was made of is none of the step's concern.
+			// Do not differentiate past the step's inputs.
 			values = append(values, Record(op.Identity, op.Attr{}, a))
 		}
 		at := slices.Clone(values)

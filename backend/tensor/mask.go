@@ -5,17 +5,16 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// Mask returns the mask that t carries, or nil: bool, true for what counts and
-// false for padding (Keras: get_keras_mask). Its axes are the first axes of t,
-// usually [batch time].
+// Mask returns the mask that t carries, or nil: bool, false for padding (Keras:
+// get_keras_mask). Its axes are the first axes of t, usually [batch time].
 //
-// A mask is no operand: no operation reads it or hands it on, but for Cast and
-// Widen, whose results are t in another type. Layers decide what becomes of it
+// A mask is no operand: no operation reads it or passes it on, except Cast and Widen,
+// whose results are t in another type. Layers decide what mask their results have
 // (package layers, MaskRule). Arguments and results of a Function have none.
 func (t *Tensor) Mask() *Tensor { return t.mask }
 
-// WithMask returns t with the mask m in place of its own; nil takes the mask
-// away. It panics with *Error unless m is bool and has the first axes of t.
+// WithMask returns t with the mask m in place of its own; nil removes the mask. It
+// panics with *Error unless m is bool and has the first axes of t.
 func (t *Tensor) WithMask(m *Tensor) *Tensor {
 	switch {
 	case t.err != nil || t.mask == m:

@@ -34,7 +34,7 @@ func (f *network) edge(from, to, capacity int) {
 	f.first[from], f.first[to] = len(f.edges)-2, len(f.edges)-1
 }
 
-// capacity is what is left of the edge that was added first from node n.
+// capacity returns the residual capacity of the first edge added from node n.
 func (f *network) capacity(n int) int {
 	e := f.first[n]
 	for f.edges[e].next >= 0 {

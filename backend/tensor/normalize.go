@@ -5,11 +5,11 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// LayerNormOptions are those of [Tensor.LayerNorm].
+// LayerNormOptions are the options of [Tensor.LayerNorm].
 type LayerNormOptions struct {
 	Epsilon    float64     // added to the variance
 	Uncentered bool        // whether the mean counts as 0, so that the variance is the mean of the squares
-	DType      dtype.DType // of the result; default: that of t
+	DType      dtype.DType // of the result; default: t's
 }
 
 // LayerNorm returns (t-mean)/√(variance+Epsilon)·gain + shift with the mean and

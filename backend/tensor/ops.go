@@ -98,9 +98,8 @@ func (t *Tensor) Ceil() *Tensor { return t.record(op.Ceil, op.Attr{}, t) }
 // Round returns the nearest integers, ties to even.
 func (t *Tensor) Round() *Tensor { return t.record(op.Round, op.Attr{}, t) }
 
-// RoundE4M3 returns t rounded to numbers of float8_e4m3fn, ties to even, in
-// t's own type, all of which have them. What is beyond ±448 becomes ±448, what
-// is not finite NaN.
+// RoundE4M3 returns t rounded to numbers of float8_e4m3fn, ties to even, in t's own
+// type, which represents them all. Numbers beyond ±448 become ±448, infinities NaN.
 func RoundE4M3(t *Tensor) *Tensor { return t.record(op.RoundE4M3, op.Attr{}, t) }
 
 // RoundE5M2 is RoundE4M3 for numbers of float8_e5m2, up to ±57344.
@@ -302,9 +301,8 @@ func (t *Tensor) MatMulT(u *Tensor, transT, transU bool) *Tensor {
 	return t.record(op.MatMul, op.Attr{TransA: transT, TransB: transU}, t, u)
 }
 
-// Reshape returns the elements in another shape. One axis may be -1: it gets
-// what is left. Where axes of t have no size yet several may be -1, and stay
-// unknown.
+// Reshape returns the elements in another shape. One axis may be -1 and is then
+// inferred. If axes of t have no size yet, several may be -1 and stay unknown.
 func (t *Tensor) Reshape(shape ...int) *Tensor {
 	if t.err != nil {
 		return t

@@ -16,7 +16,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// plan is a compiled recording with what its inputs and outputs are bound to.
+// plan is a compiled recording and the bindings of its inputs and outputs.
 type plan struct {
 	types   []op.Type      // of the arguments it was recorded for
 	given   []*GradientTag // of the arguments
@@ -43,15 +43,15 @@ type plan struct {
 	runs      int // how often it ran, for MEZZO_DEBUG=plan and trace
 }
 
-// call is what a run binds the plan to.
+// call is the bindings of a run of a plan.
 type call struct {
 	args            []*Tensor
 	inBufs, outBufs []driver.Buffer
 	results         []*Tensor
-	traced          func(*ir.Graph, []driver.Span) error // who wants to see what workers did, or nil
+	traced          func(*ir.Graph, []driver.Span) error // gets the spans of the workers, or nil
 }
 
-// callList holds those that no run uses.
+// callList holds the calls that no run uses.
 type callList struct {
 	mu   sync.Mutex
 	idle []*call
@@ -88,15 +88,15 @@ func (c *call) fit(p *plan) {
 	}
 }
 
-// concurrent reports whether runs of p need not take turns: they assign nothing,
-// and nothing is to be seen of them.
+// concurrent reports whether runs of p may overlap: they assign nothing, and nothing
+// watches them.
 func (p *plan) concurrent() bool {
 	debug := backend.DebugFromEnv()
 	return len(p.written) == 0 && !p.stopAtNaN && !p.unbounded && !debug.Plan && debug.Trace == ""
 }
 
-// written is what a program assigns: a variable, or its shadow. What the
-// program does not read (blind) it may write where it lies.
+// written is an assignment of a program: to a variable, or its shadow. If the program
+// does not read it (blind), it may be written in place.
 type written struct {
 	variable *Variable
 	shadow   *shadow
@@ -109,14 +109,14 @@ type freeList struct {
 	tensors []*Tensor
 }
 
-// Release hands memory back that is no longer needed: that of a Function's
-// result for the next call, that of a tensor of a batch, or of a tuple, for a
-// later batch. Use it where steady calls and loops should allocate nothing.
+// Release returns memory that is no longer needed: of a Function's result to the next
+// call, of a tensor (or tuple) of a batch to a later batch. Use it where steady calls
+// and loops should allocate nothing.
 //
-// A result must not be used afterwards. A tensor of a batch may be read until
-// the dataset is asked for the next batch; then reading it, or what was recorded
-// of it and is not computed yet, is an error. Releasing it later than that, all
-// other tensors, and a second Release do nothing.
+// A released result must not be used. A tensor of a batch may be read until the next
+// batch is requested from the dataset; after that, reading it, or a tensor recorded
+// from it and not yet computed, is an error. Releasing it later, releasing any other
+// tensor, and a second Release have no effect.
 func (t *Tensor) Release() {
 	if t == nil {
 		return
@@ -153,8 +153,7 @@ func (f *freeList) take() *Tensor {
 	return t
 }
 
-// fits reports whether p was made for arguments like those of the call in
-// progress.
+// fits reports whether p was compiled for arguments like those of the call in progress.
 func (p *plan) fits(c *core) bool {
 	if !slices.Equal(c.shape, p.in) {
 		return false
@@ -196,8 +195,8 @@ func (p *plan) finish(sources []source) {
 	}
 }
 
-// ready makes sure that arguments and variables have values, which may take
-// programs of their own. Who calls it has no domain.
+// ready makes sure that arguments and variables have values, which may run other
+// programs. The caller must hold no domain.
 func (p *plan) ready(ctx context.Context, args []*Tensor) error {
 	for i, s := range p.sources {
 		if s.argument >= 0 && p.graph.Params[i] != nil && args[s.argument].data == nil {
@@ -247,8 +246,8 @@ func (p *plan) bind(ctx context.Context, c *call) error {
 	return nil
 }
 
-// run executes the program once, with the arguments of c, and rebinds the
-// variables it assigns. The results are those of c.
+// run executes the program once, with the arguments of c, and rebinds the variables it
+// assigns. It returns c's results.
 func (p *plan) run(ctx context.Context, c *call) ([]*Tensor, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -303,8 +302,8 @@ func (p *plan) run(ctx context.Context, c *call) ([]*Tensor, error) {
 	return c.results, nil
 }
 
-// bound returns a *backend.MemoryError for a plan that does not fit into memory,
-// of which that is not known yet.
+// bound returns a *backend.MemoryError if the plan does not fit into memory and this is
+// not known yet.
 func (p *plan) bound() error {
 	if !p.unbounded {
 		return nil
@@ -317,7 +316,7 @@ func (p *plan) bound() error {
 	return err
 }
 
-// place finds memory for what output i writes.
+// place finds memory for output i.
 func (p *plan) place(ctx context.Context, c *call, i int) (err error) {
 	if in := p.graph.Donated[i]; in >= 0 {
 		c.outBufs[i] = c.inBufs[in]
@@ -341,8 +340,7 @@ func (p *plan) place(ctx context.Context, c *call, i int) (err error) {
 	return nil
 }
 
-// settle makes what was written the values of the variables: first those, then
-// their copies.
+// settle makes the outputs the values of the variables, then of their copies.
 func (p *plan) settle() {
 	for i, w := range p.written {
 		if swap := p.graph.Donated[i] < 0 && !w.blind; swap && w.shadow == nil {
@@ -435,8 +433,8 @@ func printTimes(g *ir.Graph, ns []int64) {
 
 // NonFinite is the first value of a step that was NaN or infinite.
 type NonFinite struct {
-	Path  string  // who computed it, or the name of the variable or argument
-	Op    op.Code // what computed it; Param for an input that came with it
+	Path  string  // layer that computed it, or the name of the variable or argument
+	Op    op.Code // operation that computed it; Param for an input
 	Type  op.Type
 	NaN   bool // a NaN is among the values, not only infinities
 	Given bool // it was there before: an input or a variable had it
@@ -462,9 +460,9 @@ func (e *NonFinite) Error() string {
 	return fmt.Sprintf("%s%v made %s in %v (%s; its inputs were finite)", where, e.Op, kind, e.Type, cause)
 }
 
-// nonFinite reports what is not finite in a value, or nil. Values are looked at in
-// the order in which they are computed, so the first one was made from finite
-// arguments, or was given.
+// nonFinite reports the non-finite elements of a value, or nil. Values are checked in
+// the order of computation, so the first one was computed from finite arguments, or is
+// an input.
 func nonFinite(v *ir.Value, data []byte) *NonFinite {
 	if !v.Type.DType.IsFloat() || v.Op == op.Const {
 		return nil
@@ -544,14 +542,14 @@ func (fn *Func[In, Out]) Programs() int {
 	return len(fn.core.plans)
 }
 
-// Memory is what one run of a plan needs, in bytes.
+// Memory is the memory of one run of a plan, in bytes.
 type Memory struct {
 	Arena, Arguments, Results int
 	Variables                 int // with data from outside, and copies of variables in 16 bits
 	Workspace                 int // of the device's kernels, and constants
 }
 
-// MemoryOf plans the function for arguments like in and returns what it needs.
+// MemoryOf plans the function for arguments like in and returns the memory of a run.
 func (fn *Func[In, Out]) MemoryOf(in In) (m Memory, err error) {
 	defer Catch(&err)
 	fn.core.mu.Lock()

@@ -9,15 +9,16 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// Pool makes tensors whose memory it uses again: how a data pipeline fills one
-// batch after the other without leaving garbage. Memory comes back in two steps,
-// so that no tensor changes while its reader may still look at it:
+// Pool makes tensors whose memory it reuses: a data pipeline fills one batch after the
+// other without garbage. Memory comes back in two steps, so that no tensor changes
+// while its reader may still read it:
 //
-//   - The reader calls Release (or runs Func.Each, which does) to say that it
-//     keeps nothing of the tensor.
-//   - The pipeline calls BeginTurn before it hands an element to the reader, and
-//     EndTurn when the reader asks for the next one. Memory that was released by then
-//     goes back to the pool; all other memory belongs to its tensor for good, and the garbage collector frees it.
+//   - The reader calls Release (or runs Func.Each, which does) when it needs the tensor
+//     no more.
+//   - The pipeline calls BeginTurn before it passes an element to the reader, and EndTurn
+//     when the reader requests the next one. Memory released by then goes back to the
+//     pool; all other memory belongs to its tensor for good, and the garbage collector
+//     frees it.
 //
 // Every Get makes a new Tensor, so a reader that keeps a tensor keeps its
 // elements. Reading a tensor after its memory went back is an error.
@@ -88,8 +89,8 @@ func (p *Pool) take(bytes int) (s storage, ok bool) {
 	return s, false
 }
 
-// give takes memory back, in the place of what has waited longest if there is
-// too much of it.
+// give takes memory back. If there is too much, it replaces the memory that has waited
+// longest.
 func (p *Pool) give(s *storage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,9 +101,8 @@ func (p *Pool) give(s *storage) {
 	p.idle = append(p.idle, storage{buf: s.buf, device: s.device})
 }
 
-// BeginTurn tells tensors of a Pool, alone or in tuples, that they are handed to
-// a reader, who may hand them to another one in its turn. Nil and tensors of no
-// Pool are passed over.
+// BeginTurn marks tensors of a Pool, alone or in tuples, as passed to a reader, which
+// may pass them on. It ignores nil and tensors of no Pool.
 func BeginTurn(ts ...*Tensor) { eachLease(ts, func(s *storage) { s.lease.turns.Add(1) }) }
 
 // EndTurn tells tensors, after BeginTurn, that their reader has asked for the
@@ -122,8 +122,7 @@ func EndTurn(ts ...*Tensor) {
 	})
 }
 
-// HandBack says that the reader keeps nothing of ts, as Release does, but only
-// of tensors of a Pool: results of Functions stay.
+// HandBack is Release for tensors of a Pool only: results of Functions are kept.
 func HandBack(ts ...*Tensor) { eachLease(ts, (*storage).release) }
 
 func eachLease(ts []*Tensor, f func(*storage)) {
@@ -161,8 +160,8 @@ func (s *storage) held() error {
 	return nil
 }
 
-// Clone computes t if needed and returns a copy with memory of its own, which
-// no later Release concerns. The copy of a tuple is a tuple.
+// Clone computes t if needed and returns a copy with its own memory, which no Release
+// affects. The copy of a tuple is a tuple.
 func (t *Tensor) Clone() (*Tensor, error) {
 	if t.parts != nil {
 		parts := make([]*Tensor, len(t.parts))

@@ -22,9 +22,8 @@ var recording struct {
 	trace *trace        // for that goroutine alone
 }
 
-// current is the recording that the calling goroutine is in, or nil. What
-// belongs to it need not have a tensor that tells: a Function without
-// arguments, a variable assigned a constant.
+// current returns the recording of the calling goroutine, or nil. Some code has no
+// tensor to get it from: a Function without arguments, a variable assigned a constant.
 func current() *trace {
 	if by := recording.by.Load(); by == 0 || by != goroutine.ID() {
 		return nil
@@ -41,9 +40,9 @@ func Recording() uint64 {
 	return 0
 }
 
-// Readable is nil outside of Functions, where what was computed can be read. In
-// a Function it is an error about what: a number read there would be that of
-// the moment of recording, for ever.
+// Readable returns nil outside of Functions, where computed tensors can be read. In a
+// Function it returns an error that names what: a number read there would be a constant
+// of the program.
 func Readable(what string) error {
 	if current() == nil {
 		return nil
@@ -51,11 +50,11 @@ func Readable(what string) error {
 	return fmt.Errorf("%s has no data inside a Function; read it when the call has returned", what)
 }
 
-// record records the function with call and makes something of the recording
-// with finish. It does so again for as long as that makes variables: layers
-// build weights in their first call, then optimizers make slots for them. Only
-// a recording that finds all of them in the list counts; what an earlier one
-// ran into, such as assigning a variable that it had just made, does not.
+// record records the function with call and passes the recording to finish. It repeats
+// this while recording creates variables: layers build weights in their first call,
+// then optimizers create slots for them. Only a recording that finds all variables in
+// the list counts; errors of earlier ones, such as assigning a variable just created,
+// are dropped.
 func (c *core) record(ctx context.Context, eager bool, call func(*trace), finish func(*trace) error) error {
 	if current() != nil {
 		return &Error{Op: "Function", Err: errors.New("it is planned or watched inside another Function; do that outside")}
@@ -145,8 +144,8 @@ func (fn *Func[In, Out]) compile(ctx context.Context, in In, o ir.Options) (*pla
 	return p, nil
 }
 
-// compile compiles what tr recorded, with these results. The copies in 16 bits
-// of assigned variables are results too, whoever reads them.
+// compile compiles the recording tr with these results. The 16-bit copies of assigned
+// variables are results too.
 func (p *plan) compile(ctx context.Context, tr *trace, results []*Tensor, o ir.Options, shadows bool) error {
 	var roots []*Tensor
 	for _, v := range tr.assigned {
@@ -217,7 +216,7 @@ func (fn *Func[In, Out]) eager(ctx context.Context, in In) (out Out, err error) 
 		if err := Eval(ctx, values...); err != nil {
 			return err
 		}
-		// Copies: a value may be that of a variable or an argument.
+		// Copies: a value may belong to a variable or an argument.
 		data := make([]*storage, len(values))
 		for i, t := range values {
 			if data[i], err = t.data.copy(t.typ.Bytes()); err != nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// RNNOptions are those of [RNN].
+// RNNOptions are the options of [RNN].
 type RNNOptions struct {
-	Cell    op.Cell // what is computed at each step
+	Cell    op.Cell // cell of each step
 	Reverse bool    // from the last step to the first
 	H, C    *Tensor // first output, and first state of cells that have one, [N U]; default: zeros
 	Bias    *Tensor // of GRUCell, [U]; default: zeros
@@ -17,21 +17,20 @@ type RNNOptions struct {
 	Mask    *Tensor // bool [T N]: where it is false a step is skipped, and repeats the output before
 }
 
-// RNNResult is what [RNN] returns.
+// RNNResult is the result of [RNN].
 type RNNResult struct {
 	Outputs *Tensor // [T N U]: the output after each step, in the order of the input whatever Reverse says
-	Last    *Tensor // [N U]: that of the step computed last
+	Last    *Tensor // [N U]: h after the step computed last
 	State   *Tensor // [N U]: the cell state then; nil for cells without one
 }
 
-// RNN goes through the steps of a sequence with a recurrent cell, as one
-// operation: t is the input times the cell's kernel plus its bias, u the
-// recurrent kernel. 16-bit types are those of operands and of what is stored;
-// the cell's arithmetic and its state from step to step are in float32.
+// RNN applies a recurrent cell to the steps of a sequence, as one operation: t is the
+// input times the cell's kernel plus its bias, u the recurrent kernel. 16-bit types
+// apply to operands and stored results; the cell's arithmetic, and its state between
+// steps, are in float32.
 //
-// With Kernel the product is part of the operation, which saves a tensor of that
-// size; where there are many more features than units, one product for all steps
-// is faster.
+// With Kernel the input's product is part of the operation, which saves a tensor of its
+// size. With many more features than units, one product for all steps is faster.
 //
 // Shapes: t [T N Gates·U], with Kernel [T N F]; u [U Gates·U].
 func RNN(t, u *Tensor, o RNNOptions) RNNResult {
@@ -116,10 +115,10 @@ func (p partGradient) is(s op.Section) bool {
 // over all steps are faster.
 const weightBytes = 1 << 20
 
-// rnnGradient is the gradient of RNN from those of the parts of its result.
-// Where RNNGrad does not add up the gradients by the weights, those by the
-// recurrent kernel and, through that by the input, by the kernel and the
-// sequence are one large product of all steps each.
+// rnnGradient is the gradient of RNN for the gradients of its results. If RNNGrad does
+// not sum the gradients of the weights, each of these is one large product over all
+// steps: of the recurrent kernel and, by way of the input's gradient, of the kernel and
+// the sequence.
 func rnnGradient(t *Tensor, parts []partGradient, needs map[*Tensor]bool) []*Tensor {
 	o := t.attr.Scan.Operands()
 	u := t.args[o.U]
@@ -221,7 +220,7 @@ func (t *Tensor) Unstack() []*Tensor {
 	return all
 }
 
-// joinParts is the gradient of a flat tensor from those of parts of it.
+// joinParts returns the gradient of a flat tensor from the gradients of its parts.
 func joinParts(t *Tensor, parts []partGradient) *Tensor {
 	slices.SortStableFunc(parts, func(a, b partGradient) int { return a.part.attr.Start[0] - b.part.attr.Start[0] })
 	var sum *Tensor

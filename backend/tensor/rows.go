@@ -2,9 +2,9 @@ package tensor
 
 import "github.com/mezzo-ml/mezzo/backend/op"
 
-// Unique numbers the values of indices in the order of their first appearance.
-// places holds for each index the number of its value, distinct the values, and
-// n in the place of those that there are not.
+// Unique numbers the values of indices in the order of their first appearance. places
+// holds the number of each index's value, distinct the values, followed by n up to its
+// length.
 //
 // Shapes: t [i…] int32 or int64, of k elements → places [k], distinct [k].
 func Unique(t *Tensor, n int) (places, distinct *Tensor) {
@@ -44,15 +44,15 @@ func (v *Variable) AssignRows(indices, rows *Tensor) {
 	tr.rebind(v, ScatterUpdate(v.Value(), indices, rows))
 }
 
-// SparseRows takes a tensor apart that is zero but for some rows, such as the
-// gradient of a table from which rows were gathered: rows holds those, with
-// what was added to one row added up, at indices, and zeros at those indices,
-// t.Dim(0), that stand for no row. The elements are those of t to the bit. ok is
-// false when t was made otherwise, or when as many rows were added as t has.
+// SparseRows splits a tensor that is zero except for some rows, such as the gradient of
+// a table from which rows were gathered. rows holds the sums of the rows added at each
+// of indices; indices of t.Dim(0), with rows of zeros, are padding. The elements have
+// the same bits as t's. ok is false if t was computed otherwise, or if at least
+// t.Dim(0) rows were added.
 //
-// On the way from ScatterAdd to t there may be sums, casts, limits on both sides
-// of 0, and products and quotients with scalars. Scalars with which 0 does not stay 0 are taken for
-// such with which it does.
+// Between ScatterAdd and t there may be sums, casts, clipping to limits on both sides
+// of 0, and products and quotients with scalars. It assumes that these scalars keep 0
+// at 0.
 //
 // Shapes: t [n …] → indices [k], rows [k …].
 func SparseRows(t *Tensor) (indices, rows *Tensor, ok bool) {

@@ -15,13 +15,13 @@ import (
 )
 
 // shadow is a copy of a variable in a 16-bit type, kept from run to run: the
-// half-precision weights next to the master weights of Micikevicius et al.,
-// "Mixed Precision Training", 2018. Programs that cast the variable as it was at
-// their start read the copy, and those that assign the variable write it with
-// it, in the same pass over memory. Whatever else writes the variable leaves the
-// copy behind, which the next program to read it brings up to date.
+// half-precision weights next to the master weights of Micikevicius et al., "Mixed
+// Precision Training", 2018. Programs that cast the variable as it was at their start
+// read the copy, and programs that assign the variable write both in the same pass over
+// memory. Any other write of the variable makes the copy stale, and the next program
+// that reads it updates it.
 //
-// A copy exists for a variable and type that a Function casts, and for no other.
+// A copy exists only for a variable and type that a Function casts.
 type shadow struct {
 	of  *Variable
 	typ op.Type
@@ -53,8 +53,8 @@ func (v *Variable) shadow(d dtype.DType) *shadow {
 // path names h where values are named: "dense/kernel (float16)".
 func (h *shadow) path() string { return fmt.Sprintf("%s (%v)", h.of.name, h.typ.DType) }
 
-// ensure returns the elements of h; where they are to be read, those of the
-// variable now.
+// ensure returns the elements of h; if read is set, they are the variable's current
+// value.
 func (h *shadow) ensure(ctx context.Context, read bool) (*storage, error) {
 	from, err := h.of.ensure(ctx)
 	if err != nil {

@@ -28,7 +28,7 @@ type Tensor struct {
 	args []*Tensor
 	typ  op.Type
 	seq  uint64 // recording order: arguments come before results
-	path string // who recorded it
+	path string // recorder's path
 
 	data     *storage  // elements, once computed
 	variable *Variable // the variable this is the value of, for leaves
@@ -53,12 +53,12 @@ type Tensor struct {
 type storage struct {
 	buf    driver.Buffer
 	device driver.Device
-	lease  *lease // nil: the memory is that of no Pool
+	lease  *lease // nil: the memory belongs to no Pool
 }
 
 var sequence atomic.Uint64
 
-// Error is what recording panics with: an operation that does not fit.
+// Error is the panic of recording an invalid operation.
 type Error struct {
 	Path string // the layer, or "" outside layers
 	Op   string // the operation or method
@@ -79,7 +79,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Fail panics with an *Error: how code that records reports what does not fit.
+// Fail panics with an *Error. Code that records reports invalid arguments with it.
 func Fail(where, format string, args ...any) {
 	panic(&Error{Op: where, Err: fmt.Errorf(format, args...)})
 }
@@ -96,8 +96,8 @@ func Catch(err *error) {
 	}
 }
 
-// Broken returns a tensor that stands for a failed construction. Operations
-// on it are broken likewise and panic nowhere; Err tells what happened.
+// Broken returns a tensor that stands for a failed construction. Operations on it are
+// broken too and do not panic; Err returns the error.
 func Broken(err error) *Tensor { return &Tensor{err: err, argument: -1} }
 
 // Err is the error that broke t, or nil.
@@ -164,11 +164,11 @@ func (t *Tensor) Symbolic() bool {
 // IsRecorded reports whether t is part of the recording of a Function.
 func IsRecorded(t *Tensor) bool { return t.trace != nil }
 
-// SetOrigin attaches what made a symbolic tensor, for whoever builds models;
+// SetOrigin attaches the origin of a symbolic tensor, for code that builds models;
 // OriginOf returns it.
 func SetOrigin(t *Tensor, o any) { t.origin = o }
 
-// OriginOf is what SetOrigin attached, or nil.
+// OriginOf returns the origin that SetOrigin attached, or nil.
 func OriginOf(t *Tensor) any { return t.origin }
 
 // Type is the element type and shape.
@@ -198,9 +198,9 @@ func (t *Tensor) Path() string { return t.path }
 // OpOf is the operation that t is the result of.
 func OpOf(t *Tensor) op.Code { return t.op }
 
-// TagScaled returns t with a tag that says that by, an optimizer, has scaled it.
-// Everything computed from it, gradients included, has the tag too, until Untag.
-// Optimizers refuse tensors with the tag.
+// TagScaled returns t with a tag: the optimizer by has scaled it. Everything computed
+// from it, gradients included, has the tag too, until Untag. Optimizers refuse tensors
+// with the tag.
 func TagScaled(t *Tensor, by any) *Tensor {
 	u := t.record(op.Identity, op.Attr{}, t)
 	u.scaled, u.gradient = by, nil
@@ -210,7 +210,7 @@ func TagScaled(t *Tensor, by any) *Tensor {
 // ScaledBy returns the by of TagScaled, nil if t has no such tag.
 func ScaledBy(t *Tensor) any { return t.scaled }
 
-// Untag returns t without the tag of TagScaled. Its GradientTag says that by has
+// Untag returns t without the tag of TagScaled. Its GradientTag records that by has
 // unscaled it.
 func Untag(t *Tensor, by any) *Tensor {
 	u := t.record(op.Identity, op.Attr{}, t)
@@ -221,7 +221,7 @@ func Untag(t *Tensor, by any) *Tensor {
 // Label sets the path of the tensors that ts are computed from, that were recorded
 // after since (see SequencePoint), and that have no path yet.
 func Label(path string, since uint64, ts ...*Tensor) {
-	seen := map[*Tensor]bool{} // what has a path may read what has none: a layer with layers in it
+	seen := map[*Tensor]bool{} // tensors with a path may read tensors without: a layer with layers in it
 	var walk func(t *Tensor)
 	walk = func(t *Tensor) {
 		if t == nil || t.seq <= since || seen[t] {

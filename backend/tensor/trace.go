@@ -13,11 +13,10 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// Trace runs the function on in, as Run does, and writes what each worker of
-// the device did when, in the format that chrome://tracing and Perfetto load:
-// a lane for each worker, values by the names of their layers. The first run
-// of a function compiles, and the second touches memory for the first time:
-// trace a later one.
+// Trace runs the function on in, as Run does, and writes the work of each worker of the
+// device over time, in the format that chrome://tracing and Perfetto load: a lane per
+// worker, values named by their layers. The first run of a function compiles, and the
+// second touches memory for the first time: trace a later one.
 func (fn *Func[In, Out]) Trace(ctx context.Context, in In, w io.Writer) (err error) {
 	defer Catch(&err)
 	needs(ctx, "Trace")
@@ -43,7 +42,7 @@ func (fn *Func[In, Out]) Trace(ctx context.Context, in In, w io.Writer) (err err
 	return writeTrace(w, events)
 }
 
-// trace runs the program and hands on what its workers did.
+// trace runs the program and passes the spans of its workers to see.
 func (p *plan) trace(ctx context.Context, c *call, see func(*ir.Graph, []driver.Span) error) error {
 	t, ok := p.program.(driver.Tracer)
 	if !ok {
@@ -69,7 +68,7 @@ type traceEvent struct {
 	Args     map[string]any `json:"args,omitempty"`
 }
 
-// traceEvents are those of one run, as a process of that number and name.
+// traceEvents returns the events of one run, as a process of that number and name.
 func traceEvents(process int, name string, g *ir.Graph, spans []driver.Span) []traceEvent {
 	meta := func(kind string, thread int, name string) traceEvent {
 		return traceEvent{Name: kind, Phase: "M", Process: process, Thread: thread, Args: map[string]any{"name": name}}
@@ -99,7 +98,7 @@ func writeTrace(w io.Writer, events []traceEvent) error {
 	return json.NewEncoder(w).Encode(map[string]any{"traceEvents": events, "displayTimeUnit": "ms"})
 }
 
-// traces is what MEZZO_DEBUG=trace has written so far: each plan is a process.
+// traces is the output of MEZZO_DEBUG=trace so far: each plan is a process.
 var traces struct {
 	sync.Mutex
 	plans  int

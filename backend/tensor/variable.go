@@ -36,9 +36,9 @@ type Variable struct {
 	bound *Tensor // the value now
 }
 
-// NewVariable makes a variable. init fills in the first value when it is
-// first needed; nil means zeros. It panics with *Error when the shape is not known
-// or too large for any memory.
+// NewVariable returns a variable. init fills in the initial value when it is first
+// needed; nil means zeros. It panics with *Error if the shape is not known or exceeds
+// any memory.
 func NewVariable(name string, dt dtype.DType, shape Shape, init func(dst []float64) error) *Variable {
 	t := op.Type{DType: dt, Shape: shape.Clone()}
 	if err := complete(t); err != nil {
@@ -47,7 +47,7 @@ func NewVariable(name string, dt dtype.DType, shape Shape, init func(dst []float
 	return &Variable{name: name, typ: t, init: init, trainable: true}
 }
 
-// NewState makes a variable that no gradient updates.
+// NewState returns a variable that no gradient updates.
 func NewState(name string, dt dtype.DType, shape Shape, init func(dst []float64) error) *Variable {
 	v := NewVariable(name, dt, shape, init)
 	v.trainable = false
@@ -83,14 +83,14 @@ func (v *Variable) Statistic() bool { return v.statistic }
 // SetStatistic declares v a statistic.
 func (v *Variable) SetStatistic(on bool) { v.statistic = on }
 
-// Constraint is what optimizers put v through after each update, or nil.
+// Constraint returns the function that optimizers apply to v after each update, or nil.
 func (v *Variable) Constraint() func(*Tensor) *Tensor { return v.constrain }
 
-// SetConstraint sets what optimizers put v through after each update.
+// SetConstraint sets the function that optimizers apply to v after each update.
 func (v *Variable) SetConstraint(f func(*Tensor) *Tensor) { v.constrain = f }
 
-// SetInitializer replaces what makes the first value. It has no effect once
-// the value exists; see Reset.
+// SetInitializer replaces the initializer. It has no effect once the value exists; see
+// Reset.
 func (v *Variable) SetInitializer(init func(dst []float64) error) { v.init = init }
 
 // Value is the tensor that v is bound to now.
@@ -148,7 +148,7 @@ func (v *Variable) SetBytes(b []byte) error {
 // size.
 func (v *Variable) overwrite(b []byte) error {
 	v.mu.Lock()
-	if v.value == nil && v.making == nil && v.store.Load() == nil { // nobody has seen a first value, which all of b replaces
+	if v.value == nil && v.making == nil && v.store.Load() == nil { // no initial value has been read, and b replaces it completely
 		s, err := allocate(len(b))
 		if err != nil {
 			v.mu.Unlock()
@@ -290,11 +290,10 @@ func (v *Variable) make() (*storage, error) {
 // meanwhile.
 const longMaking = 1 << 16
 
-// ensure makes the first value if there is none yet. When the context ends
-// first, its error is returned; the value is made to its end, for the next call.
+// ensure computes the initial value if there is none yet. If the context ends first, it
+// returns its error; the value is still computed, for the next call.
 //
-// A first value may be made of other variables, so nobody who calls it has a
-// domain.
+// An initial value may depend on other variables, so the caller must hold no domain.
 func (v *Variable) ensure(ctx context.Context) (*storage, error) {
 	if s := v.store.Load(); s != nil {
 		return s, nil

@@ -20,7 +20,7 @@ func (t *Tensor) Widen() *Tensor {
 	return t.Cast(dtype.Float32)
 }
 
-// widened re-records what made t with a float32 result, or returns nil when
+// widened records the computation of t again with a float32 result, or returns nil if
 // that would change nothing.
 func (t *Tensor) widened() *Tensor {
 	wide := func(a op.Attr, args ...*Tensor) *Tensor {
@@ -66,17 +66,16 @@ func (t *Tensor) widened() *Tensor {
 	return nil
 }
 
-// castWide is the plain cast of a 16-bit tensor, in the name of who made it.
+// castWide is the plain cast of a 16-bit tensor, under the path of t.
 func (t *Tensor) castWide() *Tensor {
 	u := t.Cast(dtype.Float32)
 	u.path = t.path
 	return u
 }
 
-// Logits returns what t is the softmax (or, elementwise, the sigmoid) of, for
-// losses that are computed from logits because that is exact where
-// probabilities are not. ok is false when t was made otherwise, or its
-// softmax is not over the last axis.
+// Logits returns the argument of the softmax (or, elementwise, the sigmoid) that t is,
+// for losses that are computed from logits, which is exact where probabilities are not.
+// ok is false if t was computed otherwise, or its softmax is not over the last axis.
 func Logits(t *Tensor) (logits *Tensor, kind op.Code, ok bool) {
 	for t.err == nil && t.parts == nil && !t.stop && t.custom == nil && (t.op == op.Cast && t.args[0].typ.DType.Widens(t.typ.DType) || t.op == op.Identity) && len(t.args) == 1 {
 		t = t.args[0]
