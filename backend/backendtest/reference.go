@@ -66,6 +66,8 @@ type result struct {
 	// anyZero says that 0 may have either sign, for operations whose
 	// definition leaves it open (the larger of 0 and -0).
 	anyZero bool
+	// or is another result that is as right, or nil.
+	or *result
 }
 
 // array rounds r to its type.
@@ -84,6 +86,14 @@ func (r result) array() array {
 
 // check reports the first element of got that r does not allow.
 func (r result) check(got array) error {
+	err := r.checkElements(got)
+	if err != nil && r.or != nil && r.or.checkElements(got) == nil {
+		return nil
+	}
+	return err
+}
+
+func (r result) checkElements(got array) error {
 	want := r.array()
 	bad := func(i int) error {
 		msg := fmt.Sprintf("element %d of %v: got %s, want %s", i, r.Type, got.at(i), want.at(i))
@@ -192,6 +202,8 @@ func evaluate(c op.Code, a op.Attr, args []array) (result, error) {
 		return columnwise[c](a, t, args), nil
 	case attentions[c] != nil:
 		return attentions[c](a, t, args), nil
+	case c == op.Stats:
+		return statsReference(t, args[0], args[1]), nil
 	case c == op.Softmax || c == op.LogSoftmax:
 		return softmax(c, a, t, args[0]), nil
 	case c.Info().Class == op.Reduction:

@@ -97,7 +97,7 @@ func (*Device) Supports(c op.Code, d dtype.DType) bool {
 		switch c {
 		case op.LayerNorm, op.LayerNormGrad, op.SoftmaxGrad, op.Moments, op.BatchNormReduce: // float64 is expanded
 			return d.IsFloat() && d != dtype.Float64
-		case op.Softmax, op.LogSoftmax, op.MaxPool, op.MaxPoolGrad, op.MaxPoolGradGrad, op.AvgPool, op.AvgPoolGrad:
+		case op.Softmax, op.LogSoftmax, op.Stats, op.MaxPool, op.MaxPoolGrad, op.MaxPoolGradGrad, op.AvgPool, op.AvgPoolGrad:
 			return d.IsFloat()
 		case op.ScatterAdd:
 			return d != dtype.Bool

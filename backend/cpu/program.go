@@ -175,6 +175,7 @@ func init() {
 		op.Min:             reduce.New,
 		op.SumSquares:      reduce.New,
 		op.AllFinite:       reduce.New,
+		op.Stats:           reduce.NewStats,
 		op.ArgMax:          reduce.NewArg,
 		op.ArgMin:          reduce.NewArg,
 		op.MatMul:          product.New,

@@ -81,6 +81,7 @@ const (
 	ArgMin     // index of the first minimum over one axis, as int32; NaN wins
 	SumSquares // Σx² of all elements, as a scalar
 	AllFinite  // whether no element is NaN or infinite, as a scalar
+	Stats      // what precision x has lost against its reference y: counts, extremes, sums and histograms, as a float64 vector; see stats.go
 
 	MatMul // batched matrix product over the last two axes; leading axes broadcast
 
@@ -337,6 +338,8 @@ func init() {
 		ArgMin:     {Name: "ArgMin", Args: 1, Class: Reduction, Precision: Clear, Infer: inferArg},
 		SumSquares: {Name: "SumSquares", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSumSquares},
 		AllFinite:  {Name: "AllFinite", Args: 1, Class: Reduction, Precision: Clear, Infer: inferAllFinite},
+
+		Stats: {Name: "Stats", Args: 2, Class: Reduction, Precision: Clear, Infer: inferStats, Expand: expandStats},
 
 		MatMul: {Name: "MatMul", Args: 2, Class: Contraction, Precision: Allow, Epilogue: true, Grad: true, Infer: inferMatMul},
 

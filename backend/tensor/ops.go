@@ -280,6 +280,13 @@ func (t *Tensor) SumSquares() *Tensor {
 // AllFinite tells whether no element is NaN or infinite, as a bool scalar.
 func (t *Tensor) AllFinite() *Tensor { return t.record(op.AllFinite, op.Attr{}, t) }
 
+// Stats compares x, of a float type, with its reference y, of the same shape and of
+// float32, float64 or x's type: how many elements are NaN, infinite, 0, flushed to 0
+// or subnormal, the extremes of the magnitudes, the sums that the relative error
+// and the cosine consist of, and histograms of the binary exponents. The result is a
+// float64 vector that [op.DecodeStatistics] reads. It has no gradient.
+func Stats(x, y *Tensor) *Tensor { return x.record(op.Stats, op.Attr{}, x, y) }
+
 // Softmax returns eᵗ/Σeᵗ along axis.
 func (t *Tensor) Softmax(axis int) *Tensor {
 	return t.record(op.Softmax, op.Attr{Axes: t.axes("Softmax", []int{axis})}, t)

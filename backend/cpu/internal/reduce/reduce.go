@@ -5,7 +5,8 @@
 // workers. Where to look: reduce.go is the general reduction with the folds of fold.go;
 // arg.go finds positions of extrema; moments.go has means and variances, by columns as
 // cut in columns.go; normalize.go and softmax.go process rows; finite.go reuses a sum
-// of squares for the check of finite numbers.
+// of squares for the check of finite numbers; stats.go compares a value with its
+// reference.
 package reduce
 
 import (
