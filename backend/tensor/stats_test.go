@@ -22,8 +22,8 @@ func TestStats(t *testing.T) {
 	}
 	want := op.Statistics{
 		Count: 8, Finite: 6, Flushed: 1, Subnormal: 1,
-		X: op.Magnitudes{NaNs: 1, Infinities: 1, Zeros: 2, Largest: 3, Smallest: 0x1p-20, Squares: 1 + 1.0009765625*1.0009765625 + 0x1p-40 + 9},
-		Y: op.Magnitudes{NaNs: 1, Zeros: 1, Largest: 1e5, Smallest: 0x1p-30, Squares: 1 + (1.0009765625+0x1p-12)*(1.0009765625+0x1p-12) + 0x1p-60 + 0x1p-40 + 9},
+		X:            op.Magnitudes{NaNs: 1, Infinities: 1, Zeros: 2, Largest: 3, Smallest: 0x1p-20, Squares: 1 + 1.0009765625*1.0009765625 + 0x1p-40 + 9},
+		Y:            op.Magnitudes{NaNs: 1, Zeros: 1, Largest: 1e5, Smallest: 0x1p-30, Squares: 1 + (1.0009765625+0x1p-12)*(1.0009765625+0x1p-12) + 0x1p-60 + 0x1p-40 + 9},
 		SquaredError: 0x1p-24 + 0x1p-60, Products: 1 + 1.0009765625*(1.0009765625+0x1p-12) + 0x1p-40 + 9, LargestError: 0x1p-12,
 	}
 	for e, n := range map[int]int64{0: 2, -20: 1, 1: 1} {

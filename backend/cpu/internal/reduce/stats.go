@@ -6,6 +6,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -24,13 +25,14 @@ const (
 // extremes and sums come from loops that need not ask. Other blocks, and float64, are
 // taken element by element.
 type stats struct {
-	x, y, out          int
-	fromX, fromY       dtype.DType
-	normal             float64 // the smallest normal number of x
-	n                  int
-	segment, segments  int
-	each               bool // element by element
-	atX, atY, partSize int  // places of converted elements in scratch memory; size of a vector
+	x, y, out         int
+	fromX, fromY      dtype.DType
+	normal            float64 // the smallest normal number of x
+	n                 int
+	segment, segments int
+	each              bool // element by element
+	atX, atY, atPairs int  // places in scratch memory of converted elements, and of the results of loops
+	partSize          int  // bytes of a vector
 }
 
 func NewStats(b *exec.Builder, v *ir.Value) exec.Kernel {
@@ -48,6 +50,7 @@ func NewStats(b *exec.Builder, v *ir.Value) exec.Kernel {
 	}
 	var l tiling.Layout
 	k.atX, k.atY = l.Take(8*lanes.Block), l.Take(8*lanes.Block)
+	k.atPairs = l.Take(vec.PairScratch)
 	b.ReserveScratch(int(l))
 	return k
 }
@@ -114,14 +117,14 @@ func (k *stats) Chunk(r *exec.Run, w *exec.Worker, c int) {
 		x, y := k.block(r, w, &exponentsX, k.x, k.fromX, k.atX, lo, end), k.block(r, w, &exponentsY, k.y, k.fromY, k.atY, lo, end)
 		was := infinite
 		if infinite = exponentsX.Count(255) + exponentsY.Count(255); infinite == was {
-			finitePairs(p, x, y)
+			k.addFinite(w, p, x, y)
 			continue
 		}
-		var s sumsOfPairs
+		var s vec.PairSums
 		for i, v := range x {
-			s.addPair(p, float64(v), float64(y[i]))
+			addPair(p, &s, float64(v), float64(y[i]))
 		}
-		s.addTo(p)
+		addSums(p, s)
 	}
 	countBins(p[op.StatsX:], &exponentsX)
 	countBins(p[op.StatsY:], &exponentsY)
@@ -162,16 +165,16 @@ func (k *stats) eachOf(r *exec.Run, w *exec.Worker, p []float64, lo, hi int) {
 		return x
 	}
 	x, y := load(k.x, k.fromX, k.atX), load(k.y, k.fromY, k.atY)
-	var s sumsOfPairs
+	var s vec.PairSums
 	for i, v := range x {
-		s.addPair(p, v, y[i])
+		addPair(p, &s, v, y[i])
 		bin(p[op.StatsX:], v)
 		bin(p[op.StatsY:], y[i])
 		if size := math.Abs(v); size != 0 && size < k.normal {
 			p[op.StatsSubnormal]++
 		}
 	}
-	s.addTo(p)
+	addSums(p, s)
 }
 
 // bin counts v, unless it is 0 or not finite.
@@ -182,15 +185,15 @@ func bin(m []float64, v float64) {
 	}
 }
 
-// addPair adds a pair of elements to s and p, without bins.
-func (s *sumsOfPairs) addPair(p []float64, x, y float64) {
+// addPair adds a pair of elements to p, without bins, and to the sums of a block.
+func addPair(p []float64, s *vec.PairSums, x, y float64) {
 	finiteX, finiteY := addMagnitude(p[op.StatsX:], x), addMagnitude(p[op.StatsY:], y)
 	if x == 0 && y != 0 && finiteY {
 		p[op.StatsFlushed]++
 	}
 	if finiteX && finiteY {
 		p[op.StatsFinite]++
-		s.add(x, y)
+		s.Add(x, y)
 	}
 }
 
@@ -211,74 +214,39 @@ func addMagnitude(m []float64, v float64) (finite bool) {
 	return true
 }
 
-// finitePairs adds pairs that are finite, without bins.
-func finitePairs(p []float64, x, y []float32) {
+// addFinite adds pairs that are finite, without bins.
+func (k *stats) addFinite(w *exec.Worker, p []float64, x, y []float32) {
 	p[op.StatsFinite] += float64(len(x))
-	pairSums(x, y).addTo(p)
-	m := pairMagnitudes(x, y)
-	p[op.StatsFlushed] += float64(m.zeros[0] - m.bothZero)
-	for i, at := range []int{op.StatsX, op.StatsY} {
-		q := p[at:]
-		q[op.StatsZeros] += float64(m.zeros[i])
-		q[op.StatsLargest] = max(q[op.StatsLargest], float64(math.Float32frombits(m.largest[i])))
-		if int(m.zeros[i]) < len(x) {
-			q[op.StatsSmallest] = min(q[op.StatsSmallest], float64(math.Float32frombits(m.smallest[i])))
+	if v := vec.Current(); v != nil {
+		if n := len(x) &^ 15; n > 0 {
+			scratch := w.Scratch[k.atPairs:][:vec.PairScratch]
+			addSums(p, v.PairSums(dtype.View[float64](scratch), x[:n], y[:n]))
+			addMagnitudes(p, v.PairMagnitudes(dtype.View[float32](scratch), x[:n], y[:n]))
+			x, y = x[n:], y[n:]
 		}
 	}
-}
-
-// sumsOfPairs is the sums of (x-y)², x², y² and xy of a block, and the largest |x-y|.
-type sumsOfPairs struct{ errors, squaresX, squaresY, products, largest float64 }
-
-func (s sumsOfPairs) addTo(p []float64) {
-	p[op.StatsSquaredError] += s.errors
-	p[op.StatsX+op.StatsSquares] += s.squaresX
-	p[op.StatsY+op.StatsSquares] += s.squaresY
-	p[op.StatsProducts] += s.products
-	p[op.StatsLargestError] = max(p[op.StatsLargestError], s.largest)
-}
-
-// pairSums adds in two chains.
-func pairSums(x, y []float32) sumsOfPairs {
-	var a, b sumsOfPairs
-	y = y[:len(x)]
-	i := 0
-	for ; i+1 < len(x); i += 2 {
-		a.add(float64(x[i]), float64(y[i]))
-		b.add(float64(x[i+1]), float64(y[i+1]))
+	if len(x) > 0 {
+		addSums(p, vec.SumPairs(x, y))
+		addMagnitudes(p, vec.MagnitudesOfPairs(x, y))
 	}
-	if i < len(x) {
-		a.add(float64(x[i]), float64(y[i]))
+}
+
+// addSums adds the sums of some pairs.
+func addSums(p []float64, s vec.PairSums) {
+	p[op.StatsSquaredError] += s.SquaredErrors
+	p[op.StatsX+op.StatsSquares] += s.SquaresX
+	p[op.StatsY+op.StatsSquares] += s.SquaresY
+	p[op.StatsProducts] += s.Products
+	p[op.StatsLargestError] = max(p[op.StatsLargestError], s.LargestError)
+}
+
+// addMagnitudes adds zeros and extremes of some pairs.
+func addMagnitudes(p []float64, m vec.PairMagnitudes) {
+	p[op.StatsFlushed] += float64(m.Zeros[0] - m.BothZero)
+	for i, at := range []int{op.StatsX, op.StatsY} {
+		q := p[at:]
+		q[op.StatsZeros] += float64(m.Zeros[i])
+		q[op.StatsLargest] = max(q[op.StatsLargest], float64(m.Largest[i]))
+		q[op.StatsSmallest] = min(q[op.StatsSmallest], float64(m.Smallest[i]))
 	}
-	return sumsOfPairs{a.errors + b.errors, a.squaresX + b.squaresX, a.squaresY + b.squaresY, a.products + b.products, max(a.largest, b.largest)}
-}
-
-func (s *sumsOfPairs) add(x, y float64) {
-	d := x - y
-	s.errors += d * d
-	s.squaresX += x * x
-	s.squaresY += y * y
-	s.products += x * y
-	s.largest = max(s.largest, math.Abs(d))
-}
-
-// magnitudesOfPairs is about x and about y: the bits of the largest magnitude and of
-// the smallest that is not 0, and the number of zeros; and how many zeros are paired.
-type magnitudesOfPairs struct {
-	largest, smallest, zeros [2]uint32
-	bothZero                 uint32
-}
-
-func pairMagnitudes(x, y []float32) (m magnitudesOfPairs) {
-	var mostX, mostY, zerosX, zerosY, both uint32
-	leastX, leastY := ^uint32(0), ^uint32(0)
-	y = y[:len(x)]
-	for i, v := range x {
-		a, b := math.Float32bits(v)&0x7fffffff, math.Float32bits(y[i])&0x7fffffff
-		mostX, mostY = max(mostX, a), max(mostY, b)
-		a1, b1 := a-1, b-1 // of 0 the largest number
-		leastX, leastY = min(leastX, a1), min(leastY, b1)
-		zerosX, zerosY, both = zerosX+a1>>31, zerosY+b1>>31, both+(a1&b1)>>31
-	}
-	return magnitudesOfPairs{[2]uint32{mostX, mostY}, [2]uint32{leastX + 1, leastY + 1}, [2]uint32{zerosX, zerosY}, both}
 }

@@ -72,6 +72,10 @@
 #define FMUL_S4(m, n, d) \
 	WORD $(0x6e20dc00|m<<16|n<<5|d)
 
+// FMUL_D2 is FMUL Vd.2D, Vn.2D, Vm.2D.
+#define FMUL_D2(m, n, d) \
+	WORD $(0x6e60dc00|m<<16|n<<5|d)
+
 // FNEG_S4 is FNEG Vd.4S, Vn.4S.
 #define FNEG_S4(n, d) \
 	WORD $(0x6ea0f800|n<<5|d)
@@ -95,6 +99,10 @@
 // FSUB_S4 is FSUB Vd.4S, Vn.4S, Vm.4S.
 #define FSUB_S4(m, n, d) \
 	WORD $(0x4ea0d400|m<<16|n<<5|d)
+
+// FSUB_D2 is FSUB Vd.2D, Vn.2D, Vm.2D.
+#define FSUB_D2(m, n, d) \
+	WORD $(0x4ee0d400|m<<16|n<<5|d)
 
 // MVN_B16 is MVN Vd.16B, Vn.16B.
 #define MVN_B16(n, d) \

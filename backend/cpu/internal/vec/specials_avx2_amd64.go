@@ -233,6 +233,12 @@ func transpose8U16AVX2(dst, src unsafe.Pointer, to, from int)
 func pauseAVX2(n int)
 
 //go:noescape
+func pairSumsAVX2(results, x, y unsafe.Pointer, n int)
+
+//go:noescape
+func pairMagnitudesAVX2(results, x, y unsafe.Pointer, n int)
+
+//go:noescape
 func copyNTAVX2(dst, src unsafe.Pointer, n int)
 
 //go:noescape

@@ -440,6 +440,12 @@ func philoxScaleBF16AVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3,
 func philoxScaleBF16NTAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
 
 //go:noescape
+func pairSumsAVX512(results, x, y unsafe.Pointer, n int)
+
+//go:noescape
+func pairMagnitudesAVX512(results, x, y unsafe.Pointer, n int)
+
+//go:noescape
 func copyNTAVX512(dst, src unsafe.Pointer, n int)
 
 //go:noescape

@@ -233,6 +233,12 @@ func transpose8U16NEON(dst, src unsafe.Pointer, to, from int)
 func pauseNEON(n int)
 
 //go:noescape
+func pairSumsNEON(results, x, y unsafe.Pointer, n int)
+
+//go:noescape
+func pairMagnitudesNEON(results, x, y unsafe.Pointer, n int)
+
+//go:noescape
 func copyNTNEON(dst, src unsafe.Pointer, n int)
 
 //go:noescape

@@ -189,6 +189,8 @@ var loopsNEON = loops{
 	transpose8:           transpose8NEON,
 	transpose8U16:        transpose8U16NEON,
 	pause:                pauseNEON,
+	pairSums:             pairSumsNEON,
+	pairMagnitudes:       pairMagnitudesNEON,
 	copyNT:               copyNTNEON,
 	fillNT:               fillNTNEON,
 	copyRowsNT:           copyRowsNTNEON,

@@ -170,6 +170,10 @@ type Set struct {
 	CellsF32, CellsF16, CellsBF16, CellsConvertBF16 Cells
 	CellLanes                                       int // what rows of cells are a multiple of
 	*Scores                                             // nil where registers are too few
+	// PairSums and PairMagnitudes take x and y of the same length, which is not 0 and
+	// a multiple of 16; all elements must be finite. Scratch has PairScratch bytes.
+	PairSums       func(scratch []float64, x, y []float32) PairSums
+	PairMagnitudes func(scratch, x, y []float32) PairMagnitudes
 	// Pause has the processor wait n times as its spinning loops should.
 	Pause func(n int)
 }
@@ -311,6 +315,7 @@ func (l *loops) set(lanes int) *Set {
 	l.halves(s)
 	l.finds(s)
 	l.scores(s)
+	l.pairs(s)
 	return s
 }
 

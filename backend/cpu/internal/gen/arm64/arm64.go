@@ -42,7 +42,7 @@ var forms = map[string]form{
 	"FNEG":   {0x6ea0f800, "4S 4S", ""}, "FSQRT": {0x6ea1f800, "4S 4S", ""}, "SCVTF": {0x4e21d800, "4S 4S", ""}, "FCVTNS": {0x4e21a800, "4S 4S", ""},
 	"FRINTN": {0x4e218800, "4S 4S", ""}, "FRINTM": {0x4e219800, "4S 4S", ""}, "FRINTP": {0x4ea18800, "4S 4S", ""},
 
-	"FADD.2D": {0x4e60d400, d2, ""}, "FMLA.2D": {0x4e60cc00, d2, "VFMLA"},
+	"FADD.2D": {0x4e60d400, d2, ""}, "FSUB.2D": {0x4ee0d400, d2, ""}, "FMUL.2D": {0x6e60dc00, d2, ""}, "FMLA.2D": {0x4e60cc00, d2, "VFMLA"},
 	"FCMEQ.2D": {0x4e60e400, d2, ""}, "FCMGT.2D": {0x6ee0e400, d2, ""},
 	"FADDP.D": {0x7e70d800, "D 2D", ""}, // of a vector to a number
 

@@ -28,6 +28,8 @@ func TestKnown(t *testing.T) {
 		{Ins("SHLL", 9, 8), "SHLL_S4(8, 9)", 0x2e613909},
 		{Ins("UMAXV", 28, 27), "UMAXV_S(27, 28)", 0x6eb0ab7c},
 		{Ins("FCMGT.2D", 3, 1, 16), "FCMGT_D2(16, 1, 3)", 0x6ef0e423},
+		{Ins("FSUB.2D", 1, 2, 3), "FSUB_D2(3, 2, 1)", 0x4ee3d441},
+		{Ins("FMUL.2D", 1, 2, 3), "FMUL_D2(3, 2, 1)", 0x6e63dc41},
 		{ByElement(1, 10, 29, 3), "FMLA_LANE(29, 3, 10, 1)", 0x4fbd1941},
 	} {
 		if c.got != c.want {
