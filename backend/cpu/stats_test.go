@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -104,6 +105,8 @@ func TestStatsLevels(t *testing.T) {
 // BenchmarkStats reports nanoseconds per element with one worker.
 func BenchmarkStats(b *testing.B) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	defer func(on bool) { exec.Checking = on }(exec.Checking)
+	exec.Checking = false
 	rng := rand.New(rand.NewPCG(35, 36))
 	for _, n := range []int{1 << 12, 1 << 17, 1 << 23} {
 		for _, types := range [][2]dtype.DType{{dtype.Float32, dtype.Float32}, {dtype.BFloat16, dtype.Float32}, {dtype.Float16, dtype.Float32}, {dtype.Float32, dtype.Float64}} {
