@@ -36,8 +36,8 @@ func (f *fitting) announce() {
 	}
 }
 
-// outdated says that layers keep the policy they were built with although
-// another one was set since, or "".
+// outdated returns the note that layers keep the policy they were built with although
+// another one has been set since, or "".
 func (m *Model) outdated() string {
 	var first layers.Layer
 	var now policy.Policy
@@ -61,7 +61,7 @@ func (m *Model) outdated() string {
 		b.Path(), b.Policy().Name, also, now.Name)
 }
 
-// leaves lists the model's layers, those of nested models in their place.
+// leaves returns the model's layers, with nested models replaced by their layers.
 func (m *Model) leaves() []layers.Layer {
 	var all []layers.Layer
 	for _, l := range m.layers {
@@ -74,7 +74,7 @@ func (m *Model) leaves() []layers.Layer {
 	return all
 }
 
-// texts has what Fit says once in a process.
+// texts holds the messages that Fit prints once per process.
 var texts sync.Map
 
 // told reports whether Fit has said a text before, and notes that it has now.

@@ -125,8 +125,8 @@ func (a *arrays) batches(size int, drop bool, order []int32, skip int, hold pipe
 	}
 }
 
-// batchWriter copies rows into batches. What does not change from one batch to
-// the next is in it, so that a batch allocates nothing.
+// batchWriter copies rows into batches. It holds everything that is the same for all
+// batches, so that a batch allocates nothing.
 type batchWriter struct {
 	*arrays
 	order  []int32

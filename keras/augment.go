@@ -126,7 +126,7 @@ func (a *Augmenter) Batch(ctx context.Context, epoch, i int, b Batch) (out Batch
 	}
 }
 
-// move sets the counter, and returns what it was.
+// move sets the counter and returns its previous value.
 func (s *augmenterState) move(to int64) (was int64, err error) {
 	state, err := s.Bytes()
 	if err != nil {

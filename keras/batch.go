@@ -62,9 +62,9 @@ type columns struct {
 	batch Batch
 }
 
-// next returns tensors of these types with any contents, and what pick makes of
-// them. It keeps the shapes, but not types; pick must not keep its argument. The
-// result's parts are valid until the next call.
+// next returns tensors of these types with any contents, and pick's result for them. It
+// keeps the shapes, but not types; pick must not keep its argument. The result's parts
+// are valid until the next call.
 func (m *batchMemory) next(types []op.Type, pick func([]*Tensor) Batch) (c columns, err error) {
 	if m.hold > 0 && len(m.ring) == int(m.hold) {
 		old := m.ring[m.at]
@@ -99,8 +99,8 @@ func (m *batchMemory) next(types []op.Type, pick func([]*Tensor) Batch) (c colum
 	return c, nil
 }
 
-// inTurn ends the turn of each batch when the next one is asked for: what is
-// released by then is used again, what is not stays with those who keep it.
+// inTurn ends the turn of each batch when the next one is requested: memory released by
+// then is reused, other memory stays with its tensors.
 func inTurn(seq iter.Seq2[Batch, error]) iter.Seq2[Batch, error] {
 	return pipeline.InTurn(seq, func(b Batch) { tensor.BeginTurn(b.X, b.Y, b.Weight) }, func(b Batch) { tensor.EndTurn(b.X, b.Y, b.Weight) })
 }

@@ -19,15 +19,15 @@ type Callback struct {
 	TestBegin  func(ctx context.Context, r *Run) error // before the validation of an epoch
 	TestEnd    func(ctx context.Context, r *Run) error // after it, also when it failed
 	EpochEnd   func(ctx context.Context, r *Run) error // after validation
-	// EpochDone runs after all EpochEnd hooks, also when one failed. What an
-	// EpochEnd hook changes for the others to see is put back here, before the
-	// next checkpoint is taken.
+	// EpochDone runs after all EpochEnd hooks, also if one failed. It must undo what
+	// its EpochEnd has changed for the other hooks, before the next checkpoint is
+	// taken.
 	EpochDone func(ctx context.Context, r *Run) error
 	TrainEnd  func(ctx context.Context, r *Run) error // not when Fit fails
 
-	// Save returns what the hooks remember, for a checkpoint; Load takes it
-	// back, after TrainBegin, when training is resumed from one. Name says
-	// whose state it is; callbacks without Save need none.
+	// Save returns the callback's state for a checkpoint; Load restores it, after
+	// TrainBegin, when training is resumed. Name identifies the state; callbacks
+	// without Save need none.
 	Name string
 	Save func() (CallbackState, error)
 	Load func(CallbackState) error
@@ -86,8 +86,7 @@ func (r *Run) call(ctx context.Context, hook func(Callback) func(context.Context
 	return nil
 }
 
-// settle calls hooks that put back what others have changed: all of them, also
-// after an error.
+// settle calls hooks that undo changes: all of them, also after an error.
 func (r *Run) settle(ctx context.Context, err error, hook func(Callback) func(context.Context, *Run) error) error {
 	for _, c := range r.Config.Callbacks {
 		if f := hook(c); f != nil {

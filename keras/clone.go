@@ -100,7 +100,7 @@ func (m *Model) clone(method, policyName string, c cloning) (*Model, error) {
 
 // cloning is one call of Clone: a layer that is used twice is cloned once.
 type cloning struct {
-	policy *policy.Policy // nil: that of each layer
+	policy *policy.Policy // nil: each layer's own
 	byPath policy.Map     // see layers.SetPolicyMap
 	force  bool
 	layers map[layers.Layer]layers.Layer
@@ -124,7 +124,7 @@ func (c cloning) fill(to, m *Model, was, is []DType) error {
 		i++
 		d := t.DType()
 		if o, ok := tensor.OriginOf(t).(*origin); ok && !o.float32 && i < len(was) && i < len(is) && was[i] == d {
-			d = is[i] // it has the type of what the model is applied to
+			d = is[i] // it has the type of the model's input
 		}
 		at[t] = InputOf(d, t.Shape()[1:]...)
 		tensor.OriginOf(at[t]).(*origin).float32 = tensor.OriginOf(t).(*origin).float32

@@ -40,7 +40,7 @@ type CompileConfig struct {
 	NonFinite NonFinite
 }
 
-// training is what Compile adds to a model.
+// training is the state that Compile adds to a model.
 type training struct {
 	config    CompileConfig
 	wrapped   *optimizers.LossScaleOptimizer // made around config.Optimizer, also by an earlier Compile
@@ -153,8 +153,8 @@ func (m *Model) ready(b Batch) error {
 	if err := m.prepare(); err != nil {
 		return err
 	}
-	// Here, because programs are found by the types of the tensors in a batch
-	// alone, not by what they are for.
+	// Checked here, because programs are found by the types of the tensors in a batch
+	// alone.
 	n := len(m.training.outputs)
 	switch {
 	case b.X.Len() != m.in.Len():
@@ -167,8 +167,8 @@ func (m *Model) ready(b Batch) error {
 	return nil
 }
 
-// prepare settles what depends on the built layers: whether to scale, and
-// which loss and metrics judge which output.
+// prepare decides everything that depends on the built layers: whether to scale the
+// loss, and which loss and metrics apply to which output.
 func (m *Model) prepare() error {
 	t := m.training
 	if t.outputs != nil {
@@ -315,7 +315,7 @@ func (t *training) eachMetric(f func(name string, m metrics.Accumulator)) {
 	}
 }
 
-// judge computes the model and its loss: that of the outputs, the losses that
+// judge computes the model and its loss: the losses of the outputs, the losses that
 // layers add, and the penalties of trainable weights.
 func (m *Model) judge(p layers.Pass, b Batch) (predictions, loss *Tensor) {
 	var added []*Tensor
@@ -332,7 +332,7 @@ func (m *Model) judge(p layers.Pass, b Batch) (predictions, loss *Tensor) {
 	return predictions, loss
 }
 
-// trainStep is one step of training: what a custom loop would write.
+// trainStep is one step of training, as a custom loop would write it.
 func (m *Model) trainStep(b Batch) none {
 	t := m.training
 	predictions, loss := m.judge(layers.Pass{Training: true}, b)

@@ -9,16 +9,15 @@ import (
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
-// event tells FitConfig.Logger what happens, with the epoch and the step: both
-// count from 1, and the step is the last one that is done.
+// event reports an event to FitConfig.Logger, with the epoch and the step. Both count
+// from 1; the step is the last completed one.
 func (f *fitting) event(ctx context.Context, level slog.Level, message string, args ...any) {
 	if f.c.Logger != nil {
 		f.c.Logger.Log(ctx, level, message, append([]any{slog.Int("epoch", f.run.Epoch+1), slog.Int("step", f.run.Step)}, args...)...)
 	}
 }
 
-// begins tells on what training runs, and whether that is another device than
-// the one that is wanted first.
+// begins logs the device of the training, and whether it is not the first choice.
 func (f *fitting) begins(ctx context.Context) {
 	if f.c.Logger == nil {
 		return

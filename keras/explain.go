@@ -45,7 +45,7 @@ func (m *Model) Explain(ctx context.Context, b Batch, w io.Writer) error {
 	return err
 }
 
-// explainScale says what a loss scale does to the gradients, which carry it.
+// explainScale writes the effect of a loss scale on the gradients, which include it.
 func explainScale(w io.Writer, h *exponents.Histogram, scale float64, scaled bool) {
 	_, last, ok := h.Range()
 	if !ok {

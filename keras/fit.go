@@ -327,7 +327,7 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 	return f.save(ctx, epoch+1, 0, stream.at)
 }
 
-// begin says that an epoch begins, or goes on.
+// begin reports that an epoch begins or continues.
 func (f *fitting) begin(epoch int) (err error) {
 	f.announce()
 	f.progress.epoch(epoch+1, f.c.Epochs)
@@ -353,7 +353,7 @@ func (f *fitting) step(ctx context.Context, b Batch) (done bool, err error) {
 	return true, f.stepped(ctx, b)
 }
 
-// stepped does what follows a step.
+// stepped does the work after a step.
 func (f *fitting) stepped(ctx context.Context, b Batch) error {
 	r, t := f.run, f.m.training
 	r.Step++
@@ -395,7 +395,8 @@ func (f *fitting) stepped(ctx context.Context, b Batch) error {
 // giveUp explains why steps are skipped although the scale cannot fall, or would
 // not help.
 func (f *fitting) giveUp(ctx context.Context, b Batch, why error) error {
-	// The totals have taken in losses that are not finite: not what is sought.
+	// The totals include non-finite losses, which would hide the first non-finite
+	// value.
 	if err := f.m.training.reset(); err != nil {
 		return err
 	}
@@ -409,7 +410,7 @@ func (f *fitting) giveUp(ctx context.Context, b Batch, why error) error {
 	return fmt.Errorf("%w: %w", why, inBatch(first, b))
 }
 
-// inBatch calls an argument of a step what it is called in the batch.
+// inBatch renames an argument of a step to its name in the batch.
 func inBatch(n *tensor.NonFinite, b Batch) *tensor.NonFinite {
 	i := n.Argument
 	if i < 0 {
@@ -488,7 +489,7 @@ func (f *fitting) validate(ctx context.Context) (Logs, error) {
 	return logs, f.run.settle(ctx, err, func(c Callback) func(context.Context, *Run) error { return c.TestEnd })
 }
 
-// lastStep is what the logs of an epoch tell about its last step.
+// lastStep returns the logs of an epoch that describe its last step.
 func (f *fitting) lastStep() (Logs, error) {
 	t := f.m.training
 	res, err := t.result()
@@ -515,8 +516,8 @@ func (f *fitting) lastStep() (Logs, error) {
 	return append(logs, Log{"learning_rate", rate}), nil
 }
 
-// show turns logs into what the progress line prints: with the loss scale once
-// it has changed in this Fit, and the number of skipped steps once there are any.
+// show returns the items of the progress line for logs: the loss scale is among them
+// once it has changed in this Fit, the number of skipped steps once it is not 0.
 func (f *fitting) show(logs, validated Logs) []logItem {
 	f.items = f.items[:0]
 	for _, l := range logs {

@@ -13,8 +13,8 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// looked is a dataset whose first element was read to see whether it has a
-// batch axis. Who opens the same epoch next goes on with that reading.
+// looked is a dataset whose first element was read to see whether it has a batch axis.
+// The next reader of the same epoch continues that reading.
 type looked struct {
 	source pipeline.Source[Batch]
 	epoch  int
@@ -61,9 +61,9 @@ func (l *looked) open(at pipeline.Start, hold pipeline.Hold) iter.Seq2[Batch, er
 	}
 }
 
-// isSample reports whether b, an element of a dataset of which that is not
-// known, is a sample rather than a batch, for a model (nil: for none). What does
-// not read is taken for a batch: it is reported where it is read to train on.
+// isSample reports whether b, an element of a dataset of unknown form, is a sample
+// rather than a batch, for a model (nil: for none). An unreadable element counts as a
+// batch: the error is reported when training reads it.
 func isSample(m *Model, b Batch, form pipeline.Form) (bool, error) {
 	rows, differ := -1, false
 	for _, t := range []*Tensor{b.X, b.Y, b.Weight} {
@@ -95,8 +95,9 @@ func isSample(m *Model, b Batch, form pipeline.Form) (bool, error) {
 	return true, nil
 }
 
-// buildsFor is isSample for a model that is not built: what its layers can be
-// built for tells, or how the output would fit Y, or else the dataset.
+// buildsFor is isSample for a model that is not built. It depends on the inputs that
+// the layers can be built for, else on whether the output would fit Y, else on the
+// dataset.
 func (m *Model) buildsFor(b Batch, form pipeline.Form) (sample bool, err error) {
 	asSample, outSample := m.try(b.X, 0)
 	asBatch, outBatch := m.try(b.X, 1)
@@ -121,10 +122,9 @@ func (m *Model) buildsFor(b Batch, form pipeline.Form) (sample bool, err error) 
 		"make batches of samples with Batch, or for batches Build the model first, or begin it with keras.Input", b.X.Unpack()[0].Dim(0), what)
 }
 
-// try reports whether the model can be built for inputs like x without its
-// first axes, and returns the shape of its output; nil if it has several. It
-// can, for all that is known, if layers are in it that are not of this module,
-// of which a clone to try may be another.
+// try reports whether the model can be built for inputs like x without its first axes,
+// and returns the shape of its output; nil if it has several. It returns true if the
+// model has layers from outside this module, whose clone might differ.
 func (m *Model) try(x *Tensor, axes int) (can bool, out Shape) {
 	if !cloneable(m.stack) {
 		return true, nil

@@ -126,7 +126,7 @@ func (n *names) root() *names {
 	return n
 }
 
-// join makes a and b one.
+// join merges a and b.
 func (n *names) join(m *names) *names {
 	a, b := n.root(), m.root()
 	if a == b {

@@ -15,7 +15,7 @@ import (
 type Interrupted struct {
 	Epoch int   // 0-based: the epoch that training was in
 	Step  int   // the steps of it that are done
-	Saved bool  // the Checkpoint has what is done; otherwise there is none, or nothing is done
+	Saved bool  // the Checkpoint includes all completed steps; otherwise there is none, or no step is completed
 	Err   error // of the context and its cause, or the error that came from its end
 }
 
@@ -49,9 +49,9 @@ func (f *fitting) told(ctx context.Context, e *Interrupted) *Interrupted {
 	return e
 }
 
-// ended makes err, which ends training, an *Interrupted if it came from the end
-// of ctx, wherever that was noticed. What is done since the last checkpoint is
-// not saved: this is for places in the middle of a step or of callbacks.
+// ended returns err, which ends training, as an *Interrupted if its cause is the end of
+// ctx. It does not save the steps since the last checkpoint: it is for errors within a
+// step or a callback.
 func (f *fitting) ended(ctx context.Context, err error) error {
 	var already *Interrupted
 	if err == nil || !pipeline.EndedBy(ctx, err) || errors.As(err, &already) {
@@ -60,9 +60,9 @@ func (f *fitting) ended(ctx context.Context, err error) error {
 	return f.told(ctx, &Interrupted{Epoch: f.run.Epoch, Step: f.run.Step, Err: pipeline.WithCause(ctx, err)})
 }
 
-// broken ends training between two steps because of err, of a dataset or a
-// step that did not happen. What is done is saved: once the cause is mended,
-// training goes on with the batch that failed.
+// broken ends training between two steps because of err, from a dataset or a step that
+// did not run. It saves the completed steps: after the cause is removed, training
+// continues with the batch that failed.
 func (f *fitting) broken(ctx context.Context, epoch int, at Position, err error) error {
 	if e := f.keep(ctx, epoch, at); e != nil {
 		return errors.Join(err, e)

@@ -93,8 +93,8 @@ type linter struct {
 	seen     map[string]bool // findings without their layers' sublayers
 	sizes    map[int]bool    // outputs that were found: whoever reads them is not to blame
 	products bool            // there are products of 16-bit operands
-	inLoop   bool            // what products read may be what the layer has made at the last step
-	logits   []bool          // whether those of each output are known
+	inLoop   bool            // operands of products may be the layer's results at the last step
+	logits   []bool          // whether each output's logits are known
 }
 
 func (l *linter) index(all []layers.Layer) {
@@ -114,7 +114,7 @@ func (l *linter) add(layer, what, why, fix string) {
 
 const whyEight = "matrix units (Tensor Cores, AVX512-BF16, AMX) take 16-bit numbers in groups of 8, and fill up or fall back for the rest"
 
-// value looks at a value, and at those of the steps of a loop.
+// value checks a value, and the values of a loop's steps.
 func (l *linter) value(v *ir.Value) {
 	l.sizesOf(v)
 	l.constant(v)
@@ -168,8 +168,8 @@ func (l *linter) sizesOf(v *ir.Value) {
 	}
 }
 
-// size notes the features that a product reads and those that it makes. A
-// product of one column has nothing to fill up.
+// size records the features that a product reads and returns. A product of one column
+// needs no padding.
 func (l *linter) size(path string, in, out int) {
 	l.products = true
 	layer := l.layers[path]
@@ -276,7 +276,7 @@ func (l *linter) policies() {
 		fmt.Sprintf("gradients below %.1g are 0", Float16.SmallestSubnormal()), "leave AutoScaleLoss out, or compute in bfloat16")
 }
 
-// losses looks for those that take logarithms of probabilities.
+// losses looks for losses that take logarithms of probabilities.
 func (l *linter) losses() {
 	t := l.m.training
 	if t == nil {

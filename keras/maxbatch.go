@@ -39,7 +39,7 @@ func (m *Model) MaxBatch(b Batch, budget Bytes, policyName string) (n int, err e
 		return 0, err
 	}
 	return largest(budget, func(n int) (Bytes, error) {
-		// A Function of its own: its plans are forgotten with it.
+		// A separate Function, whose plans are dropped with it.
 		step := Function(at.trainStep, at, at.training.optimizer, at.training)
 		plan, err := at.planMemory(step, b.resized(n))
 		return plan.Peak, err
@@ -61,10 +61,9 @@ func (b Batch) resized(n int) Batch {
 	return Batch{X: one(b.X), Y: one(b.Y), Weight: one(b.Weight)}
 }
 
-// largest returns the n such that need(n) is at most budget and need(n+1) is
-// not. Memory grows almost in a straight line, so a few guesses on lines
-// through what is known find it; every third is a plain halving or doubling,
-// for where it does not.
+// largest returns the n such that need(n) is at most budget and need(n+1) is not.
+// Memory grows almost linearly, so interpolation between known points finds n in a few
+// guesses; every third guess halves or doubles, for other cases.
 func largest(budget Bytes, need func(n int) (Bytes, error)) (int, error) {
 	const most = math.MaxInt32
 	low, high := 0, most+1 // low fits, high does not

@@ -38,7 +38,7 @@ type Model struct {
 	asLayer    *modelLayer
 	training   *training  // after Compile
 	plans      int        // see KeepPlans; 0: the default
-	predicting sync.Mutex // of who builds the model, or prediction, in Predict
+	predicting sync.Mutex // held to build the model, or the prediction program, in Predict
 	prediction *tensor.Func[*Tensor, *Tensor]
 }
 
@@ -112,7 +112,7 @@ func (m *Model) build(in *Tensor) error {
 	return m.settle()
 }
 
-// settle passes on what was said about the model before it had layers.
+// settle applies settings that were made before the model had layers.
 func (m *Model) settle() error {
 	if m.frozen {
 		m.SetTrainable(false)
@@ -210,7 +210,7 @@ func (m *Model) call(p layers.Pass, x *Tensor, outer bool) *Tensor {
 	})
 }
 
-// accept checks input i against what the model was built for, and casts it to
+// accept checks input i against the type that the model was built for, and casts it to
 // the Input's type.
 func (m *Model) accept(i int, t *Tensor, want op.Type) *Tensor {
 	fits := t.Rank() == len(want.Shape)
@@ -268,8 +268,8 @@ func (m *Model) GetLayer(name string) (layers.Layer, error) {
 	return nil, m.errorf("GetLayer: no layer %q; %shave %q", name, suggest.Meant(name, have), have)
 }
 
-// collect lists what f finds in the layers, once each: a layer may also be
-// part of a nested model.
+// collect lists the results of f for the layers, once each: a layer may also be part of
+// a nested model.
 func collect[T comparable](m *Model, f func(*layers.Base) []T) []T {
 	var all []T
 	seen := map[T]bool{}

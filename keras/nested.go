@@ -8,7 +8,7 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// modelLayer makes a model a layer of another one.
+// modelLayer is a model as a layer of another model.
 type modelLayer struct {
 	layers.Base
 	layers.SetsMask // the layers inside decide about masks

@@ -57,9 +57,9 @@ func (g *guard) Variables() []*Variable { return []*Variable{g.skipped, g.inRow}
 // skips reports whether steps are skipped, rather than refused.
 func (g *guard) skips() bool { return g != nil && g.action == NonFiniteSkip }
 
-// update records f, which updates the model and the totals, such that it changes
-// nothing in a step that is not finite; nor does what was assigned before.
-// gradients are those that no loss scale is to judge.
+// update records f, which updates the model and the totals, so that a non-finite step
+// changes nothing, including earlier assignments. gradients are those that no loss
+// scale checks.
 func (g *guard) update(m *Model, loss *Tensor, gradients []*Tensor, f func()) {
 	since := tensor.SequencePoint()
 	ok := loss.AllFinite()
@@ -156,7 +156,8 @@ func (t *training) unseen(logs Logs) error {
 	return nil
 }
 
-// result is that of the optimizer, with the steps that the guard has skipped.
+// result returns the optimizer's result, including the steps that the guard has
+// skipped.
 func (t *training) result() (optimizers.StepResult, error) {
 	r, err := optimizers.Result(t.optimizer)
 	if err != nil {

@@ -157,8 +157,8 @@ func (p *progress) finish(logs []logItem) {
 	p.line.width = 0
 }
 
-// interrupt leaves a line that finish will not end, so that what is written
-// next, such as an error, begins on its own line.
+// interrupt ends a line that finish will not end, so that later output, such as an
+// error, begins on its own line.
 func (p *progress) interrupt() {
 	if p.line.width > 0 {
 		io.WriteString(p.line.out, "\n")
@@ -166,9 +166,9 @@ func (p *progress) interrupt() {
 	}
 }
 
-// stepTime is the mean duration of a step in seconds. As in Keras, that of the
-// bar leaves out the first report, which pays for everything done once, and that
-// of plain lines does not.
+// stepTime returns the mean duration of a step in seconds. As in Keras, the bar's
+// excludes the first report, which includes one-time work; that of plain lines does
+// not.
 func (p *progress) stepTime(now time.Time) float64 {
 	switch {
 	case p.done == 0:
@@ -334,22 +334,21 @@ func newBar(w io.Writer, steps int) *progressbar.ProgressBar {
 	)
 }
 
-// lineWriter turns what the bar writes into Keras' line and cuts it to the
-// terminal's width: a line that wraps cannot be redrawn in place. Standing
-// between the bar and an *os.File it also keeps the library from calling Sync
-// on the file for every redraw.
+// lineWriter converts the bar's output to Keras's line and cuts it to the terminal's
+// width: a line that wraps cannot be redrawn in place. Between the bar and an *os.File
+// it also keeps the library from calling Sync on every redraw.
 type lineWriter struct {
 	out     io.Writer
 	columns func() int // width of the terminal, 0 for unlimited
 	plain   bool       // without colours, or any other escape sequence
-	head    []byte     // what stands before the bar
+	head    []byte     // text before the bar
 	final   bool       // end the line
 	width   int        // columns of the line on the screen
 	buf     []byte     // scratch
 }
 
-// Write takes one redraw of the bar; it swallows what the library writes to
-// erase the line.
+// Write takes one redraw of the bar and drops the library's escape sequences that erase
+// the line.
 func (l *lineWriter) Write(frame []byte) (int, error) {
 	_, body, ok := bytes.Cut(frame, []byte{markStart})
 	if !ok {

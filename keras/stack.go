@@ -101,7 +101,7 @@ func (b Batch) like(parts []*Tensor) Batch {
 	return Batch{pick(b.X), pick(b.Y), pick(b.Weight)}
 }
 
-// checkSame panics unless part of sample k is like that of the first.
+// checkSame panics unless part u of sample k has the type of the first sample's.
 func checkSame(k int, u, first *Tensor) {
 	fits := (u == nil) == (first == nil)
 	if fits && u != nil {

@@ -175,7 +175,7 @@ func (f *fitting) save(ctx context.Context, epoch, step int, at Position) error 
 		}
 	}
 	begun := time.Now()
-	// Also when ctx has ended meanwhile: what is done is worth keeping.
+	// Also if ctx has ended meanwhile: completed steps are worth keeping.
 	if err := f.run.Checkpoint.Save(context.WithoutCancel(ctx), s); err != nil {
 		return fmt.Errorf("Fit: %w", err)
 	}

@@ -20,14 +20,14 @@ type epochs struct {
 	steps int  // of an epoch, -1: unknown
 }
 
-// open opens an epoch. Who reads it hands each batch back before the next.
+// open opens an epoch. The reader must release each batch before the next.
 func (e epochs) open(epoch, skip int) iter.Seq2[Batch, error] {
 	return inTurn(e.at(pipeline.Start{Context: e.ctx, Epoch: epoch, Skip: skip}, e.hold))
 }
 
-// batched makes batches of a dataset where it has none, for a model (nil: for
-// none), with the shuffling that Fit's arguments ask for. close, to be called
-// when the dataset has been read, ends what was opened to look at it.
+// batched makes batches of a dataset of samples, for a model (nil: for none), with the
+// shuffling that Fit's arguments request. close must be called after the dataset has
+// been read; it ends the reading that found the dataset's form.
 func batched(ctx context.Context, m *Model, d Dataset, c FitConfig, shuffle bool) (_ Dataset, close func(), err error) {
 	close = func() {}
 	if p, ok := d.(*Pipeline); ok {
@@ -69,7 +69,7 @@ func batched(ctx context.Context, m *Model, d Dataset, c FitConfig, shuffle bool
 // epochsOf opens the epochs of a dataset of batches.
 func epochsOf(ctx context.Context, d Dataset, c FitConfig) epochs {
 	e := epochs{ctx: ctx, hold: 1, steps: -1}
-	// What users see they may keep.
+	// Users may keep the batches that they see.
 	if backend.DebugFromEnv().Eager || slices.ContainsFunc(c.Callbacks, Callback.seesBatches) {
 		e.hold = pipeline.Returning
 	}
@@ -158,7 +158,7 @@ func (s *stream) seek(to Position) {
 	s.at, s.skip = Position{Epoch: to.Epoch}, to.Batch
 }
 
-// place is that of the batch that next returns.
+// place returns the position of the batch that next returns.
 func (s *stream) place() Position { return Position{s.at.Epoch, s.at.Batch + s.skip} }
 
 func (s *stream) close() {
@@ -193,9 +193,9 @@ func (s *stream) jump() {
 	}
 }
 
-// peek returns a batch of the epoch to look at: the first that will be read or,
-// where the dataset cannot be opened there, or there is none, that of the
-// beginning. It stays valid until the next one is read.
+// peek returns a batch of the epoch without consuming it: the next one, or the first of
+// the epoch if the dataset cannot be opened there or has none. It stays valid until the
+// next one is read.
 func (s *stream) peek() (b Batch, ok bool, err error) {
 	if to := s.at; s.source.seeks && s.skip > 0 {
 		to.Batch += s.skip
@@ -218,8 +218,8 @@ func (s *stream) peek() (b Batch, ok bool, err error) {
 	return b, ok, err
 }
 
-// next returns the next batch; with wrap, that of the next epoch after the
-// last one.
+// next returns the next batch; with wrap, the first of the next epoch after the last
+// one.
 func (s *stream) next(wrap bool) (b Batch, ok bool, err error) {
 	s.jump()
 	for ; s.skip > 0; s.skip-- {

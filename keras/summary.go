@@ -95,7 +95,7 @@ func (m *Model) stackNames() []string {
 	return all
 }
 
-// classOf is the class of a layer, that of the model for one that is a model.
+// classOf returns the class of a layer; for a model, the model's class.
 func classOf(l layers.Layer) string {
 	n, ok := l.(*modelLayer)
 	switch {
@@ -141,8 +141,8 @@ func (m *Model) row(n *node, chain bool) []string {
 	return row
 }
 
-// layerTypes are the types that a layer computes and stores in: of a model, those of
-// the layers inside, as it computes nothing itself.
+// layerTypes returns the types that a layer computes and stores in; for a model, those
+// of the layers inside, as it computes nothing itself.
 func layerTypes(l layers.Layer) (compute, variable string) {
 	var in, of []string
 	add := func(all []string, d DType) []string {
@@ -237,10 +237,9 @@ func table(b *strings.Builder, header []string, rows [][]string, columns int) {
 	rule("└", "─", "┴", "┘")
 }
 
-// columnWidths are those of the widest cells, where the table fits into so many
-// columns with its rules. Else the widest columns are made narrower: first as
-// far as no word is broken, then as far as none is but at an underscore, then
-// down to 6.
+// columnWidths returns the widths of the widest cells if the table fits into so many
+// columns with its rules. Otherwise it narrows the widest columns: first without
+// breaking words, then breaking them only at underscores, then down to 6.
 func columnWidths(rows [][]string, columns int) []int {
 	n := len(rows[0])
 	width, total := make([]int, n), 3*n+1
@@ -318,8 +317,8 @@ func cut(text string, width int) string {
 	return text[:at]
 }
 
-// footer adds up the parameters and says what the model does on its own for
-// precision.
+// footer sums the parameters and describes what the model does for precision on its
+// own.
 func (m *Model) footer(b *strings.Builder) {
 	type sum struct{ n, bytes int }
 	add := func(s *sum, t op.Type) {
@@ -365,8 +364,8 @@ func bytesText(n int) string {
 	return fmt.Sprintf("%.2f %s", f, units[0])
 }
 
-// precisionNotes says where the model computes or stores wider than its
-// layers' policies, so that nobody has to guess.
+// precisionNotes describes where the model computes or stores in wider types than its
+// layers' policies.
 func (m *Model) precisionNotes() []string {
 	if !m.built {
 		return nil

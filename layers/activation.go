@@ -45,7 +45,7 @@ type Identity struct {
 // Config returns the fields Name and DType.
 func (i *Identity) Config() Config { return Config{i.Name, i.DType} }
 
-// Build wants one input.
+// Build requires one input.
 func (i *Identity) Build(in ...Shape) error {
 	_, err := support.Single(in, 0)
 	return err

@@ -189,7 +189,7 @@ func queryKeyValue(x *tensor.Tensor) (q, k, v *tensor.Tensor) {
 	return parts[0], parts[1], parts[1]
 }
 
-// wantSequences reports what is not floats, and masks that are not of steps.
+// wantSequences requires floats, and masks with an element per step.
 func wantSequences(parts []*tensor.Tensor) {
 	for _, t := range parts {
 		support.CheckFloats(t)

@@ -82,7 +82,7 @@ func (b *Bidirectional) Build(in ...Shape) (err error) {
 	return nil
 }
 
-// nameOf is the name that a layer was given, or that of its class.
+// nameOf returns the name of a layer, or that of its class.
 func nameOf(l Layer) string {
 	if n := l.Config().Name; n != "" {
 		return n
@@ -90,7 +90,7 @@ func nameOf(l Layer) string {
 	return SnakeClass(l)
 }
 
-// recurrentOf is a field's layer as one that goes through sequences.
+// recurrentOf returns a field's layer as a recurrent layer.
 func recurrentOf(field string, l Layer) (recurrentLayer, error) {
 	if l == nil {
 		return nil, fmt.Errorf("%s is nil, want a recurrent layer", field)

@@ -42,8 +42,8 @@ func Unwrap(l Layer) (Layer, Args) {
 	return l, Args{}
 }
 
-// withArgs is a layer with arguments. Apply, and whoever asks for a layer's
-// class, unwraps it.
+// withArgs is a layer with call arguments. Apply, and code that needs a layer's class,
+// unwraps it.
 type withArgs struct {
 	Layer
 	args Args
@@ -56,7 +56,7 @@ type ArgsTaker interface {
 	TakesArgs() []string
 }
 
-// check wants arguments that l takes.
+// check requires that l accepts the arguments.
 func (a Args) check(l Layer) {
 	if a == (Args{}) {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/mezzo-ml/mezzo/layers/callspec"
 )
 
-// classes holds what UnmarshalConfig can make.
+// classes holds the constructors for UnmarshalConfig.
 var classes = struct {
 	sync.RWMutex
 	byName map[string]func() Layer
@@ -182,7 +182,7 @@ func UnmarshalConfig(data []byte) (Layer, error) {
 	}
 	classes.RLock()
 	make := classes.byName[object.ClassName]
-	if object.ClassName == "GroupedQueryAttention" { // what Keras calls the type that it exports as GroupQueryAttention
+	if object.ClassName == "GroupedQueryAttention" { // Keras's class name for the type that it exports as GroupQueryAttention
 		make = classes.byName["GroupQueryAttention"]
 	}
 	classes.RUnlock()
@@ -253,8 +253,8 @@ func configName(f reflect.StructField) string {
 	return callspec.SnakeCase(f.Name)
 }
 
-// configValue is the value of a field for JSON. Keras writes null for what has
-// no value, which is "" or nil here. Layers within layers are written as such.
+// configValue returns the value of a field for JSON. Keras writes null for a missing
+// value, which is "" or nil here. Layers within layers are written as layers.
 func configValue(v reflect.Value) (any, error) {
 	switch x := v.Interface().(type) {
 	case Layer:

@@ -150,7 +150,7 @@ func (l *Conv1DTranspose) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 // with it, that convolution has as many windows as there are steps.
 func (l *Conv1DTranspose) axis(i, steps int) (size, low, high int) {
 	e, stride := l.conv.windows.Extent(i), l.conv.windows.Stride[i]
-	all := (steps-1)*stride + e // what the windows reach over
+	all := (steps-1)*stride + e // extent of the windows
 	switch {
 	case l.conv.windows.Padding == "valid" && l.extra == nil:
 		size = all - e + max(e, stride)

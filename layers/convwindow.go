@@ -22,7 +22,7 @@ func (c *convolution) open(n int, format string, in []Shape) (err error) {
 	return err
 }
 
-// output reads the fields that say what becomes of the sums.
+// output reads the fields for the activation of the sums.
 func (c *convolution) output(b *Base, activation, activity string) (err error) {
 	if c.activation, err = activations.Get(activation); err != nil {
 		return err
@@ -30,7 +30,7 @@ func (c *convolution) output(b *Base, activation, activity string) (err error) {
 	return b.SetActivityRegularizer(activity)
 }
 
-// check wants n axes and the channels the layer was built for.
+// check requires n spatial axes and the channels the layer was built for.
 func (c *convolution) check(n int, in []Shape) error { return c.windows.Field.Fits(in, n, c.channels) }
 
 // conv slides kernels over x, channels last.
@@ -47,8 +47,8 @@ func (c *convolution) depthwise(x *tensor.Tensor, kernel *Weight) *tensor.Tensor
 	return c.conv(x, kernel.Value().Reshape(s...), c.channels)
 }
 
-// close makes a result of the sums, channels last. Activations along an axis
-// see the channels where the input has them, as in Keras.
+// close turns the sums, channels last, into the result. Activations along an axis see
+// the channels where the input has them, as in Keras.
 func (c *convolution) close(y *tensor.Tensor) *tensor.Tensor {
 	if c.bias != nil {
 		y = y.Add(c.bias.Value())

@@ -49,8 +49,8 @@ func parseEquation(text string, rank int) (e equation, lead, trail int, err erro
 	return equation{x + dots, y, out + dots}, 0, more, nil
 }
 
-// fits checks that every letter has a size: those of the kernel from the
-// input or the output.
+// fits checks that every letter has a size; the kernel's letters get it from the input
+// or the output.
 func (e equation) fits(text string) error {
 	for _, c := range e.y {
 		if !strings.ContainsRune(e.x+e.out, c) {
@@ -65,7 +65,7 @@ func (e equation) fits(text string) error {
 	return nil
 }
 
-// axesIn lists the positions in letters of those that are, or are not, in set.
+// axesIn returns the positions of letters that are, or are not, in set.
 func axesIn(letters, set string, in bool) []int {
 	var out []int
 	for i, c := range letters {

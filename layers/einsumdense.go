@@ -131,7 +131,7 @@ func (e *EinsumDense) output(s Shape, lead, trail int) (Shape, error) {
 	return out, nil
 }
 
-// biasShape is that of a bias for results of shape out.
+// biasShape returns the shape of a bias for results of shape out.
 func (e *EinsumDense) biasShape(out Shape) (Shape, error) {
 	letters := e.equation.out
 	first := len(letters)

@@ -68,8 +68,8 @@ func (e *Embedding) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	return lookUp(x, e.embeddings, e.ComputeDType(), e.MaskZero)
 }
 
-// lookUp reads rows of a table as d, and makes a mask of the indices that are
-// not 0 if maskZero.
+// lookUp reads rows of a table as d. If maskZero, the result has a mask that is false
+// for indices of 0.
 func lookUp(x *tensor.Tensor, table *Weight, d dtype.DType, maskZero bool) *tensor.Tensor {
 	x = support.Indices(x)
 	y := table.Variable.Value().Gather(x).Cast(d)

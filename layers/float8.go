@@ -18,15 +18,15 @@ type float8 struct {
 	inputs, kernel, gradient float8Scale
 }
 
-// float8Scale is what a tensor is divided by before it is rounded.
+// float8Scale is the divisor of a tensor before it is rounded.
 type float8Scale struct {
 	scale, history *Weight
 	largest        float64
 	round          func(*tensor.Tensor) *tensor.Tensor
 }
 
-// addFloat8 makes the scales of a layer with a kernel, or returns nil where
-// its policy wants none. Call it in Build, after the other weights.
+// addFloat8 adds the scales of a layer with a kernel, or returns nil if its policy has
+// no 8-bit floats. It must be called in Build, after the other weights are added.
 func (b *Base) addFloat8() (*float8, error) {
 	if !b.policy.Float8 {
 		return nil, nil
@@ -79,8 +79,8 @@ func (f *float8) product(p Pass, x *tensor.Tensor, kernel *Weight, multiply func
 	}, z)
 }
 
-// straight returns q, a quantized x, with the gradient of x: that of q, which
-// comes without its scales, multiplied by them.
+// straight returns q, a quantized x, and passes its gradient to x: q's gradient, which
+// lacks the scales, times the scales.
 func straight(q, x, scales *tensor.Tensor) *tensor.Tensor {
 	return q.WithGradient(func(g *tensor.Tensor) []*tensor.Tensor {
 		return []*tensor.Tensor{g.Widen().CastLike(scales).Mul(scales).Cast(x.DType())}

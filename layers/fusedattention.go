@@ -2,8 +2,8 @@ package layers
 
 import "github.com/mezzo-ml/mezzo/backend/tensor"
 
-// heads are the operands of dot-product attention for several heads, by
-// tensor.Attention: no layer that asks for them keeps the scores.
+// heads are the operands of multi-head dot-product attention by tensor.Attention, which
+// does not keep the scores.
 //
 // Shapes: q [batch T H d], k [batch S G d], v [batch S G e] → [batch T H e].
 type heads struct {
@@ -28,7 +28,7 @@ func (h heads) attend(p Pass) *tensor.Tensor {
 	return y
 }
 
-// keyMask is what the masks of keys and values leave, [batch S], or nil.
+// keyMask returns the combined mask of keys and values, [batch S], or nil.
 func keyMask(of ...*tensor.Tensor) *tensor.Tensor {
 	var keep *tensor.Tensor
 	for _, t := range of {
@@ -37,8 +37,8 @@ func keyMask(of ...*tensor.Tensor) *tensor.Tensor {
 	return keep
 }
 
-// overHeads gives a mask [batch S] the axes of heads and queries, and one
-// [batch T S] that of heads.
+// overHeads adds the axes of heads and queries to a mask [batch S], and the axis of
+// heads to a mask [batch T S].
 func overHeads(mask *tensor.Tensor) *tensor.Tensor {
 	for mask != nil && mask.Rank() < 4 {
 		mask = mask.ExpandDims(1)

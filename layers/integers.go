@@ -74,7 +74,7 @@ func wantInt32(name string, n int64) error {
 // for a number among its fields.
 const maxRecorded = 1 << 13
 
-// wantRecorded is an error for a field that asks for more.
+// wantRecorded returns an error if a field would record more operations.
 func wantRecorded(field string, n int) error {
 	if n > maxRecorded {
 		return fmt.Errorf("%s is %d, want at most %d: each is an operation of its own", field, n, maxRecorded)

@@ -306,8 +306,8 @@ func (b *Base) AddBuilt(name string, l Layer, in ...Shape) error {
 	return l.base().buildAs(l, in)
 }
 
-// buildAs builds l, whose base b is, or checks that inputs fit what it was
-// built for.
+// buildAs builds l, whose base is b, or checks that inputs match the ones it was built
+// for.
 func (b *Base) buildAs(l Layer, in []Shape) error {
 	s := b
 	var err error
@@ -409,7 +409,7 @@ func Apply(l Layer, p Pass, x *tensor.Tensor) *tensor.Tensor {
 	if x.Err() != nil {
 		return x
 	}
-	l, p.Args = Unwrap(l) // those of a layer around it are not its own
+	l, p.Args = Unwrap(l) // the arguments of an outer layer do not apply to it
 	b := l.base()
 	if b.name == "" {
 		SetName(l, b.prefix, SnakeClass(l))
@@ -486,13 +486,13 @@ func (b *Base) build(l Layer, in []Shape) error {
 	return nil
 }
 
-// resolve sets the policy of a layer whose field DType is name: from the field, or
-// the map, or that of the layer around it, or else the general policy. A layer in
-// another one that has a policy from a map returns the type that the other computes in.
+// resolve sets the policy of a layer whose field DType is name: from the field, the
+// map, the outer layer, or else the global policy. For a layer within one whose policy
+// comes from a map, it returns the outer layer's compute type.
 func (b *Base) resolve(name string) error {
 	byPath, force := b.policyMap()
-	// A layer in another one is named by its own path. That of the other layer is
-	// no key for it, as its policy is that layer's anyway.
+	// A layer in another one is looked up by its own path. The outer layer's path is no
+	// key for it, as it has that layer's policy anyway.
 	find, global := byPath.For, policy.GlobalMap
 	if b.owner != nil {
 		find, global = byPath.At, policy.GlobalMapAt
@@ -519,8 +519,7 @@ func (b *Base) resolve(name string) error {
 	return err
 }
 
-// policyMap returns what SetPolicyMap has set for the layer, or for one that it is
-// part of.
+// policyMap returns the map that SetPolicyMap has set for the layer or an outer layer.
 func (b *Base) policyMap() (byPath policy.Map, force bool) {
 	for at := b; at != nil; at = at.owner {
 		if at.byPath != nil {

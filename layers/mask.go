@@ -45,7 +45,7 @@ func ruleOf(l Layer) MaskRule {
 	return MaskRuleDrop
 }
 
-// maskResult gives y, what l made of x, the masks that its rule says.
+// maskResult returns y, l's result for x, with the masks by l's rule.
 func maskResult(l Layer, x, y *tensor.Tensor) *tensor.Tensor {
 	rule := ruleOf(l)
 	if rule == MaskRuleSet {

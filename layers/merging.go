@@ -182,10 +182,9 @@ func mergeable(in []Shape) error {
 	return nil
 }
 
-// merge folds the tensors of a tuple with f, and divides by n when it is not
-// 1. Where more than one operation follow each other, those of 16-bit types
-// are done in float32 and the result is rounded once: a sum may exceed the
-// range of float16 before it is divided.
+// merge folds the tensors of a tuple with f, and divides by n unless it is 1. With more
+// than one operation, 16-bit types are computed in float32 and the result is rounded
+// once: a sum may exceed the range of float16 before it is divided.
 func merge(x *tensor.Tensor, f func(a, b *tensor.Tensor) *tensor.Tensor, n int) *tensor.Tensor {
 	parts, rank := x.Unpack(), 0
 	for _, p := range parts {

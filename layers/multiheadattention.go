@@ -221,7 +221,7 @@ func (m *MultiHeadAttention) fused(p Pass, q, k, v, queries, keys, values, given
 func (m *MultiHeadAttention) withScores(p Pass, q, k, v, queries, keys, values, given *tensor.Tensor, window int) (y, weights *tensor.Tensor) {
 	scores := tensor.Einsum(m.letters.query+","+m.letters.key+"->"+m.letters.scores, queries, keys).Widen()
 	scores = scores.MulScalar(1 / math.Sqrt(float64(m.KeyDim)))
-	// Masks lack the axes of the heads and those that are not attended over.
+	// Masks lack the axes of the heads and the axes that are not attended over.
 	over := func(mask *tensor.Tensor) *tensor.Tensor {
 		for mask != nil && mask.Rank() < scores.Rank() {
 			mask = mask.ExpandDims(mask.Rank() - 2*m.over)
@@ -276,7 +276,7 @@ func lettersOf(rank int, axes []int) attentionLetters {
 	return l
 }
 
-// projection is what the projections of an attention layer have in common.
+// projection is the common part of the projections of an attention layer.
 type projection struct {
 	useBias                          *bool
 	kernelInit, biasInit             string
@@ -313,8 +313,8 @@ func (p projection) add(b *Base, name string, s Shape, bound int, sizes ...int) 
 	return e, b.AddBuilt(name, e, s)
 }
 
-// attentionInputs checks the shapes of query, value, key and mask, and returns
-// those of the first three.
+// attentionInputs checks the shapes of query, value, key and mask, and returns the
+// first three.
 func attentionInputs(in []Shape, withMask bool) ([3]Shape, error) {
 	all := in
 	if withMask && len(in) > 0 {
@@ -352,8 +352,8 @@ func splitInputs(x *tensor.Tensor, withMask bool) (q, k, v, mask *tensor.Tensor)
 	return parts[0], parts[len(parts)-1], parts[1], mask
 }
 
-// carriedMasks is [batch T S] or what broadcasts to it: the masks of the steps
-// of a query, key and value, or nil.
+// carriedMasks returns the combined masks that query, key and value carry, which
+// broadcast to [batch T S], or nil.
 func carriedMasks(q, k, v *tensor.Tensor) *tensor.Tensor {
 	var keep *tensor.Tensor
 	if m := q.Mask(); m != nil {

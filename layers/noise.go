@@ -119,7 +119,7 @@ func (a *AlphaDropout) Build(in ...Shape) error {
 	return err
 }
 
-// dropped is what selu approaches at -∞: -scale·alpha.
+// dropped is selu's limit at -∞: -scale·alpha.
 const dropped = -1.0507009873554804934193349852946 * 1.6732632423543772848170429916717
 
 // Call computes the layer on x.

@@ -130,7 +130,7 @@ func (b *BatchNormalization) batchNorm(x *tensor.Tensor) *tensor.Tensor {
 	return tensor.BatchNorm(columns, gain, shift, o).Reshape(x.Shape()...)
 }
 
-// average moves a statistic towards that of the batch.
+// average moves a statistic towards the batch's.
 func (b *BatchNormalization) average(w *Weight, batch *tensor.Tensor) {
 	if !inStep(batch, w.Variable) {
 		return
@@ -240,9 +240,9 @@ func (b *Base) normalizeRows(x *tensor.Tensor, gain, shift *Weight, sizes Shape,
 	return x.Reshape(rows, sizes.Size()).LayerNorm(g, s, o).Reshape(x.Shape()...)
 }
 
-// widened returns what normalizations in one operation take: x, in a type with
-// the accumulator of the layer's, and its weights, of the given sizes, as
-// vectors of that; ones and zeros for nil.
+// widened returns the operands of a normalization operation: x, in a type whose
+// accumulator is the layer's, and its weights, of the given sizes, as vectors of that
+// type; ones and zeros for nil.
 func (b *Base) widened(x *tensor.Tensor, sizes Shape, gain, shift *Weight) (y, g, s *tensor.Tensor) {
 	wide, n := support.Widest(b.Policy(), x), sizes.Size()
 	if x.DType().Accumulator() != wide {
@@ -266,8 +266,8 @@ func moments(x *tensor.Tensor, axes []int) (mean, centered, variance *tensor.Ten
 	return mean, centered, centered.Square().MeanKeep(axes...)
 }
 
-// maskedMoments is moments without what the mask of x leaves out. Where that
-// is everything, mean and variance are 0.
+// maskedMoments is moments without the elements that x's mask hides. If it hides all,
+// mean and variance are 0.
 func maskedMoments(x *tensor.Tensor, axes []int) (mean, centered, variance *tensor.Tensor) {
 	if x.Mask() == nil {
 		return moments(x, axes)

@@ -8,7 +8,7 @@ import (
 // pooling is the part that layers of pooling share.
 type pooling struct{ windows support.Windows }
 
-// check reads the fields of a layer on n axes and wants an input that fits.
+// check reads the fields of a layer on n spatial axes and requires an input that fits.
 func (p *pooling) check(n int, size, stride PerAxis, padding, format string, in []Shape) error {
 	if err := p.windows.Of(n, "PoolSize", size, stride, PerAxis{1}, padding, "valid", "same"); err != nil {
 		return err

@@ -14,7 +14,7 @@ type adaptivePooling struct {
 	sizes []int // of the output
 }
 
-// check reads the fields of a layer on n axes and wants an input with sizes.
+// check reads the fields of a layer on n spatial axes and requires an input with sizes.
 func (p *adaptivePooling) check(n int, size PerAxis, format string, in []Shape) (err error) {
 	if p.sizes, err = support.EachAxis(size, "OutputSize", n, 1); err != nil {
 		return err

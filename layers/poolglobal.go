@@ -12,7 +12,7 @@ type globalPooling struct {
 	axes  []int // of the field
 }
 
-// check wants n axes between batch and channels.
+// check requires n axes between batch and channels.
 func (p *globalPooling) check(n int, format string, in []Shape) error {
 	if _, err := p.field.Of(format, in, n); err != nil {
 		return err

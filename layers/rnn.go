@@ -59,7 +59,7 @@ func (r *RNN) CheckInput(in ...Shape) error { return r.check(in) }
 // Call computes the layer on x.
 func (r *RNN) Call(p Pass, x *tensor.Tensor) *tensor.Tensor { return r.call(&r.Base, p, x) }
 
-// scanOptions are the fields of RNN that say what becomes of a sequence.
+// scanOptions are the fields of RNN that control the scan of a sequence.
 type scanOptions struct {
 	sequences, state, backwards, stateful, unroll, zeroOutput bool
 }
@@ -76,7 +76,7 @@ type recurrent struct {
 
 func (r *recurrent) scan() *recurrent { return r }
 
-// recurrentLayer is a layer that goes through sequences.
+// recurrentLayer is a layer that processes sequences.
 type recurrentLayer interface {
 	Layer
 	scan() *recurrent
@@ -150,7 +150,7 @@ func (r *recurrent) first(b *Base, seq *tensor.Tensor, given []*tensor.Tensor) [
 	return all
 }
 
-// call goes through x, a sequence and perhaps states.
+// call processes x, a sequence and perhaps initial states.
 func (r *recurrent) call(b *Base, p Pass, x *tensor.Tensor) *tensor.Tensor {
 	seq := x.Unpack()[0]
 	support.CheckFloats(seq)
@@ -205,8 +205,8 @@ func flip(x *tensor.Tensor) *tensor.Tensor {
 	return x.Gather(tensor.New(order, n))
 }
 
-// fused goes through seq in one operation, if there is one for the cell: the
-// outputs [steps batch units], the last one, and the last states.
+// fused computes seq in one operation, if there is one for the cell: the outputs [steps
+// batch units], the last one, and the last states.
 func (r *recurrent) fused(p Pass, seq *tensor.Tensor, states []*tensor.Tensor, mask *tensor.Tensor) (all, last *tensor.Tensor, next []*tensor.Tensor) {
 	f, ok := r.cell.(fusedCell)
 	if !ok || r.unroll || seq.Rank() != 3 {

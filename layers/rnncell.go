@@ -81,7 +81,7 @@ func (c *cellCore) prepare(b *Base, f cellFields, states int, in []Shape) (err e
 	return c.weigh(b, f, Shape{features, f.gates * f.Units}, Shape{f.Units, f.gates * f.Units})
 }
 
-// weigh checks what does not depend on shapes, and makes the weights.
+// weigh checks the fields that do not depend on shapes, and adds the weights.
 func (c *cellCore) weigh(b *Base, f cellFields, kernel, recurrent Shape) (err error) {
 	c.units, c.gates = f.Units, f.gates
 	c.activationName, c.gateName = f.Activation, f.RecurrentActivation
@@ -96,7 +96,7 @@ func (c *cellCore) weigh(b *Base, f cellFields, kernel, recurrent Shape) (err er
 		return fmt.Errorf("Dropout: %w", err)
 	}
 	seed := f.Seed
-	if seed != nil { // other numbers than those of the input
+	if seed != nil { // other random numbers than the input's
 		seed = new(*seed + 1)
 	}
 	if c.recurState, err = b.rateState(f.RecurrentDropout, seed); err != nil {
@@ -157,8 +157,8 @@ func (c *cellCore) dropSequence(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	return drop(x, c.inputState, c.dropout, Shape{x.Dim(0), 1, x.Dim(2)})
 }
 
-// product is h times the recurrent kernel, or gates from to to-1 of it, each
-// with a mask of its own when h is dropped out.
+// product is h times the recurrent kernel, or times its gates from to to-1, each with
+// its own mask if h is dropped out.
 func (c *cellCore) product(p Pass, h *tensor.Tensor, from, to int) *tensor.Tensor {
 	u := c.recurrent.Value()
 	masks := c.gateMasks(p, h, from)
@@ -178,8 +178,8 @@ func (c *cellCore) product(p Pass, h *tensor.Tensor, from, to int) *tensor.Tenso
 	return tensor.Concat(1, all...)
 }
 
-// gateMasks are the masks of recurrent dropout of h for each gate, nil for
-// none. A step asks for gate 0 first.
+// gateMasks returns the masks of h's recurrent dropout for each gate, or nil. A step
+// must request gate 0 first.
 func (c *cellCore) gateMasks(p Pass, h *tensor.Tensor, gate int) []*tensor.Tensor {
 	if !p.Training || c.recurrentDropout == 0 || h.Symbolic() {
 		return nil
@@ -207,7 +207,7 @@ func (c *cellCore) inputSum(x, bias *tensor.Tensor) *tensor.Tensor {
 	return y
 }
 
-// is reports whether the activations are those of a fused cell.
+// is reports whether the activations are those of the fused cell.
 func (c *cellCore) is(activation, gate string) bool {
 	return c.activationName == activation && (c.gates == 1 || c.gateName == gate)
 }
@@ -220,8 +220,7 @@ func (c *cellCore) biasValue() *tensor.Tensor {
 	return c.bias.Value()
 }
 
-// fusedCell is a cell that an operation of the graph goes through sequences
-// with.
+// fusedCell is a cell for which one operation processes a sequence.
 type fusedCell interface {
 	Cell
 	core() *cellCore
@@ -448,7 +447,7 @@ func (c *GRUCell) StateShapes() []Shape { return []Shape{{c.units}} }
 
 func (c *GRUCell) core() *cellCore { return &c.cellCore }
 
-// biases are those of the input and of the recurrence, nil without.
+// biases returns the biases of the input and of the recurrence, or nil.
 func (c *GRUCell) biases() (in, recurrent *tensor.Tensor) {
 	switch {
 	case c.bias == nil:

@@ -6,7 +6,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
-// loop goes through seq with any cell.
+// loop processes seq with any cell.
 func (r *recurrent) loop(p Pass, seq *tensor.Tensor, states []*tensor.Tensor, mask *tensor.Tensor) (all, last *tensor.Tensor, next []*tensor.Tensor) {
 	n := seq.Dim(1)
 	if n == tensor.Unknown && !seq.Symbolic() || n == 0 {

@@ -51,11 +51,12 @@ func (s *Softmax) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	return maskedSoftmax(x.Cast(x.DType().Accumulator()), m, s.axes...).Cast(x.DType())
 }
 
-// maskedSoftmax is the softmax over axes of what keep, bool and broadcast to
-// x, leaves; the rest is 0, also where nothing is left. keep nil leaves all. x
-// is float32 or wider.
+// maskedSoftmax is the softmax over axes of the elements that keep, bool and broadcast
+// to x, keeps; the others are 0, also if none is kept. nil keeps all. x is float32 or
+// wider.
 //
-// The mask is a choice inside the softmax and never a number that is added: no
+// The mask is a Where inside the softmax, not a large negative number that is added: no
+// number that fits 16 bits is certain to hide every score.
 // score is so low that a number that fits 16 bits would surely hide it.
 func maskedSoftmax(x, keep *tensor.Tensor, axes ...int) *tensor.Tensor {
 	zero := tensor.Scalar(x.DType(), 0)
@@ -67,7 +68,7 @@ func maskedSoftmax(x, keep *tensor.Tensor, axes ...int) *tensor.Tensor {
 	if len(axes) == 1 {
 		y = x.Softmax(axes[0])
 	} else {
-		// The softmax does not depend on what is subtracted.
+		// The softmax does not depend on the subtrahend.
 		e := x.Sub(x.MaxKeep(axes...).StopGradient()).Exp()
 		y = e.Div(e.SumKeep(axes...))
 	}

@@ -101,6 +101,6 @@ func (s *SpectralNormalization) normalize() {
 	some := w.Abs().Max().GreaterScalar(0)
 	sigma = tensor.Where(some, sigma, tensor.Scalar(wide, 1))
 	divided := w.Div(sigma).Reshape(shape...).Cast(kernel.DType()).StopGradient()
-	s.kernel.Assign(divided.Add(kernel.Sub(kernel.StopGradient()))) // what is added is 0, with a gradient of 1
+	s.kernel.Assign(divided.Add(kernel.Sub(kernel.StopGradient()))) // the addend is 0, with a gradient of 1
 	s.u.Assign(tensor.Where(some, next, u.Cast(wide)).Cast(u.DType()))
 }

@@ -40,7 +40,7 @@ func (t *TimeDistributed) Build(in ...Shape) error {
 	return t.AddBuilt(SnakeClass(t.Layer), t.Layer, append(Shape{product(in[0][0], in[0][1])}, in[0][2:]...))
 }
 
-// product is the product of two sizes, of which one may be unknown.
+// product returns the product of two sizes, one of which may be unknown.
 func product(a, b int) int {
 	if a == tensor.Unknown || b == tensor.Unknown {
 		return tensor.Unknown

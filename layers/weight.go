@@ -90,7 +90,7 @@ func Integer() WeightOption {
 	return func(s *weightSpec) { s.nonTrainable, s.integer = true, true }
 }
 
-// adjusted changes what the initializer made.
+// adjusted changes the initial value.
 func adjusted(f func(first []float64)) WeightOption {
 	return func(s *weightSpec) { s.adjust = f }
 }

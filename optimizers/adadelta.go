@@ -50,8 +50,8 @@ func (o *Adadelta) setup() setup {
 func (o *Adadelta) update(u *update, w, g *tensor.Tensor) *tensor.Tensor {
 	a, d := u.blend("accumulated_grad", g.Square(), o.Rho), u.value("accumulated_delta_var")
 	delta := d.AddScalar(o.Epsilon).Sqrt().Mul(g).Div(a.AddScalar(o.Epsilon).Sqrt())
-	// δ² is computed from the start and in another form: a value that two
-	// updates share would need memory of its own.
+	// δ² is computed from the start and in another form: a value shared by two updates
+	// would need its own memory.
 	epsilon := tensor.Scalar(g.DType(), o.Epsilon)
 	u.blend("accumulated_delta_var", epsilon.Add(d).Mul(g.Mul(g)).Div(epsilon.Add(a)), o.Rho)
 	return w.Sub(delta.Mul(u.rate))

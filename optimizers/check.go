@@ -68,7 +68,7 @@ func isNil(x any) bool {
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// nilText is what isNil has found, for messages.
+// nilText describes a nil argument for messages.
 func nilText(x any) string {
 	if x == nil {
 		return "nil"
@@ -169,8 +169,8 @@ func (s *setup) check(where string) {
 	}
 }
 
-// matcher tells in which variables' names one of the regular expressions is
-// found, and fails when one of them cannot be read; field is what holds them.
+// matcher reports for variables whether one of the regular expressions matches their
+// names. It fails if an expression is invalid; field is its origin.
 func (s *setup) matcher(field string, expressions []string) func(*tensor.Variable) bool {
 	var patterns []*regexp.Regexp
 	for _, e := range expressions {
@@ -236,9 +236,9 @@ func pairs(grads []*tensor.Tensor, vars []*tensor.Variable) (g []*tensor.Tensor,
 	return g, v
 }
 
-// throughFloat16 fails when a gradient passed through float16 on its way from
-// a loss without a loss scale. who is who applies it, cure what gives the loss
-// one.
+// throughFloat16 fails if a gradient passed through float16 on its way from a loss
+// without a loss scale. who is the optimizer that applies it, cure the way to scale the
+// loss.
 func throughFloat16(g []*tensor.Tensor, v []*tensor.Variable, who, cure string) {
 	for i, t := range g {
 		if m := tensor.GradientTagOf(t); m.Unscaled && m.Float16 {

@@ -15,8 +15,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
-// withDefaults returns a copy of the exported fields of o in which those that
-// are zero have the values of their tags: `default:"0.9"`.
+// withDefaults returns a copy of the exported fields of o, where zero fields have the
+// values of their tags: `default:"0.9"`.
 func withDefaults[T any](o *T) *T {
 	if o == nil {
 		tensor.Fail("optimizers", "got a nil %T, want an optimizer such as &optimizers.Adam{}", o)
@@ -59,8 +59,8 @@ var (
 	wordJoin  = `${1}${3}${5}_${2}${4}${6}`
 )
 
-// configName is Keras's name of a field: that of its tag `keras:"amsgrad"`, or
-// the field's in snake_case.
+// configName returns Keras's name of a field: from its tag `keras:"amsgrad"`, or in
+// snake_case.
 func configName(f reflect.StructField) string {
 	if name, ok := f.Tag.Lookup("keras"); ok {
 		return name
@@ -185,7 +185,7 @@ func unmarshal[T any](data []byte, known map[string]func() T, kind string) (x T,
 		}
 		if !ok {
 			if string(raw) == "null" || kind == scheduleKind && name == "name" {
-				continue // what Keras writes for every class, and is off
+				continue // Keras writes it for every class, and it is off
 			}
 			return x, fmt.Errorf("%s %s: %w", kind, in.Class, suggest.Unknown("field", name, slices.Sorted(maps.Keys(fields))))
 		}

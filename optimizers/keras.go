@@ -64,7 +64,7 @@ func fromKeras(o tensor.Stateful, values map[*tensor.Variable][]byte) error {
 
 func int64Bytes(n int64) []byte { return binary.LittleEndian.AppendUint64(nil, uint64(n)) }
 
-// windowSize is how many calls make a step.
+// windowSize returns the calls per step.
 func (b *state) windowSize() int64 { return max(1, int64(b.setup.options.GradientAccumulationSteps)) }
 
 // openCalls is how many calls of the open window count in Keras.
@@ -80,7 +80,7 @@ func (b *state) openCalls() (calls int64, err error) {
 	return int64(n), err
 }
 
-// accumulators lists those of all variables.
+// accumulators returns the accumulators of all variables.
 func (b *state) accumulators() (all []*tensor.Variable) {
 	for _, v := range b.known {
 		if c := b.companions[v][accumulatorSlot]; c != nil {
@@ -188,9 +188,9 @@ func (o *LossScaleOptimizer) toKeras(values map[*tensor.Variable][]byte) error {
 	return nil
 }
 
-// fromKeras brings the scale within its bounds, and leaves it alone when it is
-// Fixed. The counters say that all steps of Inner were applied, since Keras
-// does not count those that were skipped.
+// fromKeras limits the scale to its bounds, and leaves it unchanged if it is Fixed. The
+// counters assume that Inner applied all steps, since Keras does not count skipped
+// ones.
 func (o *LossScaleOptimizer) fromKeras(values map[*tensor.Variable][]byte) error {
 	o.begin()
 	s := withDefaults(o)

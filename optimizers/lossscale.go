@@ -57,7 +57,7 @@ type lossScale struct {
 	scale *tensor.Tensor // the value that was used: ApplyGradients may change the variable in between
 }
 
-// ruled is what the optimizers of this package have in common.
+// ruled is the common interface of this package's optimizers.
 type ruled interface {
 	setup() setup
 	scaledBy(s setup, o *LossScaleOptimizer)
@@ -123,9 +123,9 @@ func (o *LossScaleOptimizer) Variables() []*tensor.Variable {
 	return out
 }
 
-// kerasVariables returns good steps, the scale, and those of Inner if Keras has
-// its class. In Keras's files an iteration and a learning rate come before them,
-// which Keras does not use.
+// kerasVariables returns good steps, the scale, and Inner's variables if Keras has its
+// class. Keras's files have an iteration and a learning rate before them, which Keras
+// does not use.
 func (o *LossScaleOptimizer) kerasVariables() []*tensor.Variable {
 	o.begin()
 	inner, _ := kerasVariables(o.Inner)
@@ -225,7 +225,7 @@ func (o *LossScaleOptimizer) ApplyGradients(grads []*tensor.Tensor, vars []*tens
 		}
 		tensor.Predicated(finite, func() { o.Inner.ApplyGradients(widened, vars) })
 	}
-	// Only what the forward pass has assigned is a statistic.
+	// Only assignments in the forward pass count as statistics.
 	tensor.PredicateStatistics(ok)
 
 	since = tensor.SequencePoint()
@@ -325,7 +325,7 @@ func (o *LossScaleOptimizer) Result() (r StepResult, err error) {
 	return r, err
 }
 
-// errNoInner is what methods outside a Function return without Inner.
+// errNoInner is the error of methods outside a Function without Inner.
 func (o *LossScaleOptimizer) errNoInner() error {
 	if isNil(o.Inner) {
 		return fmt.Errorf("optimizer %s: Inner: got %s, want an optimizer", withDefaults(o).Name, nilText(o.Inner))

@@ -196,7 +196,7 @@ func (o *MultiOptimizer) apply(s setup, finite *tensor.Tensor, grads []*tensor.T
 	return ends, ok
 }
 
-// both is a and b, of which b may be nil.
+// both returns a and b; b may be nil.
 func both(a, b *tensor.Tensor) *tensor.Tensor {
 	if b == nil {
 		return a
@@ -218,7 +218,8 @@ func (o *MultiOptimizer) Variables() []*tensor.Variable {
 	return out
 }
 
-// kerasVariables returns its own and those of the parts whose class Keras has.
+// kerasVariables returns its own variables and those of the parts whose class Keras
+// has.
 func (o *MultiOptimizer) kerasVariables() []*tensor.Variable {
 	out := o.state.kerasVariables()
 	for _, part := range o.Optimizers() {
@@ -241,7 +242,7 @@ func (o *MultiOptimizer) CurrentLearningRate() (float64, error) {
 	return CurrentLearningRate(o.OptimizerMap.Default)
 }
 
-// precondition is that of each part; see state.precondition.
+// precondition calls each part's; see state.precondition.
 func (o *MultiOptimizer) precondition() error {
 	for _, e := range o.OptimizerMap.Entries { // Optimizers would allocate in each step
 		if err := precondition(e.Optimizer); err != nil {

@@ -57,7 +57,8 @@ func (o *SGD) update(u *update, w, g *tensor.Tensor) *tensor.Tensor {
 	}
 	m := u.assign("momentum", flush(u.value("momentum").MulScalar(o.Momentum).Sub(delta)))
 	if o.Nesterov {
-		// Another form of delta: what two updates share needs memory of its own.
+		// Another form of delta: a value shared by two updates would need its own
+		// memory.
 		return w.Add(m.MulScalar(o.Momentum).Sub(u.rate.Mul(g)))
 	}
 	return w.Add(m)

@@ -10,13 +10,13 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
-// Slots that options ask for; those of the update rules are named there.
+// Slots of options; the update rules name their own.
 const (
 	averageSlot     = "average"
 	accumulatorSlot = "gradient_accumulator"
 )
 
-// setup is what a class of optimizers tells the shared code.
+// setup describes a class of optimizers to the shared code.
 type setup struct {
 	class        string // default of Name
 	learningRate float64
@@ -25,17 +25,17 @@ type setup struct {
 	options      *options
 	fields       []field // checked before recording
 
-	// slots are the companions of each variable. Keras stores those of one
-	// group interleaved (m₀ v₀ m₁ v₁ …), and one group after the other.
+	// slots are the state of each variable. Keras stores the slots of one group
+	// interleaved (m₀ v₀ m₁ v₁ …), and one group after the other.
 	slots [][]slot
 	// update returns the new value of weight w for gradient g, and assigns the
 	// slots.
 	update func(u *update, w, g *tensor.Tensor) *tensor.Tensor
-	// still says that a gradient of 0 moves neither weight nor slots, and that
+	// still reports that a gradient of 0 changes neither weight nor slots, and that
 	// each element's update depends on that element alone.
 	still bool
 
-	// What few classes need; nil for the others.
+	// For few classes; nil for the others.
 
 	// decayOf is the weight decay of one variable, instead of weightDecay.
 	decayOf func(v *tensor.Variable) float64
@@ -51,7 +51,7 @@ type slot struct {
 	first  float64                            // all elements before the first step
 	copies bool                               // instead of first: the elements of the variable
 	of     func(v *tensor.Variable) bool      // which variables have it; nil: all
-	shape  func(of tensor.Shape) tensor.Shape // nil: that of the variable
+	shape  func(of tensor.Shape) tensor.Shape // nil: the variable's shape
 }
 
 // zeros is a group of slots that start at 0.
@@ -96,10 +96,10 @@ type state struct {
 	scaler   *LossScaleOptimizer // the last one that has applied gradients with this optimizer
 	scaledIn uint64              // and the recording in which it did
 
-	known      []*tensor.Variable // what was passed to ApplyGradients, in order of appearance
+	known      []*tensor.Variable // variables passed to ApplyGradients, in order of appearance
 	companions map[*tensor.Variable]map[string]*tensor.Variable
 	shared     map[string]*tensor.Variable
-	averaged   []*tensor.Variable             // those that have had a step with UseEMA
+	averaged   []*tensor.Variable             // variables that have had a step with UseEMA
 	held       map[*tensor.Variable][]float64 // the averages, while SwapEMA has them in the weights
 }
 
@@ -165,7 +165,7 @@ func (b *state) meet(vars []*tensor.Variable) {
 	}
 }
 
-// groups are the slots of the class after those that options ask for.
+// groups returns the slots of options, followed by those of the class.
 func (b *state) groups() [][]slot {
 	var own [][]slot
 	if b.setup.options.UseEMA {
@@ -209,7 +209,7 @@ func (b *state) kerasVariables() []*tensor.Variable {
 	return out
 }
 
-// variables is Variables: Keras's, then what Keras does not keep.
+// variables returns Keras's variables, then those that Keras does not have.
 func (b *state) variables(s setup) []*tensor.Variable {
 	b.begin(s)
 	out := append(b.kerasVariables(), b.norm)
@@ -259,9 +259,9 @@ func (b *state) apply(s setup, finite *tensor.Tensor, grads []*tensor.Tensor, va
 	return ends, ok
 }
 
-// join makes a gradient that does not depend on the recording, such as a
-// constant, part of it: variables made in a recording can be assigned only
-// what belongs to it. counter is a variable of the optimizer, never negative.
+// join makes a gradient that does not depend on the recording, such as a constant, part
+// of it: variables made in a recording can be assigned only values of that recording.
+// counter is a variable of the optimizer that is never negative.
 func join(g *tensor.Tensor, counter *tensor.Variable) *tensor.Tensor {
 	if n := counter.Value(); !tensor.IsRecorded(g) && tensor.IsRecorded(n) {
 		return tensor.Where(n.GreaterScalar(-1), g, g)
@@ -298,7 +298,7 @@ func (b *state) accumulate(last *tensor.Tensor, g []*tensor.Tensor, v []*tensor.
 	}
 }
 
-// step records what follows the averaging: clip, decay, update, average,
+// step records the steps after gradient averaging: clip, decay, update, average,
 // constrain.
 func (b *state) step(g []*tensor.Tensor, vars []*tensor.Variable) {
 	s := &b.setup

@@ -27,7 +27,7 @@ func (u *update) of(v *tensor.Variable) *tensor.Tensor {
 	return v.Value()
 }
 
-// set changes what of returns.
+// set changes the result of of.
 func (u *update) set(v *tensor.Variable, x *tensor.Tensor) {
 	if u.at != nil {
 		v.AssignRows(u.at, x)
@@ -36,17 +36,16 @@ func (u *update) set(v *tensor.Variable, x *tensor.Tensor) {
 	}
 }
 
-// value is that of a slot.
+// value returns the value of a slot.
 func (u *update) value(slot string) *tensor.Tensor { return u.of(u.slot[slot]) }
 
-// Both forms of a moving average are one number, but for rounding; Keras uses
-// the first in some classes and the second in others.
+// Both forms of a moving average are equal except for rounding; Keras uses the first in
+// some classes and the second in others.
 //
-// A value that is needed as a whole before the weight can move, for a norm or
-// a matrix product, must not be made from the slot's new value: that would
-// have to exist before the slot is overwritten, next to it, while every other
-// slot is computed in its own place. Such classes compute the slot in one form
-// and what they need as a whole in the other.
+// A value that must be complete before the weight can be updated, for a norm or a
+// matrix product, must not be computed from the slot's new value: that would have to
+// exist beside the old one, while all other slots are updated in place. Such classes
+// compute the slot in one form and the complete value in the other.
 
 // move is v + (x-v)·(1-beta).
 func move(v, x *tensor.Tensor, beta float64) *tensor.Tensor {
@@ -58,8 +57,8 @@ func blend(v, x *tensor.Tensor, beta float64) *tensor.Tensor {
 	return v.MulScalar(beta).Add(x.MulScalar(1 - beta))
 }
 
-// flushed is what flush adds: far from numbers that matter, and so far from
-// the subnormal ones that their product with a rate is not one of them.
+// flushed is the number that flush adds: far below numbers that matter, and so far
+// above subnormal ones that its product with a rate is normal.
 const flushed = 0x1p-80
 
 // flush is x without numbers that are almost 0: in float32 they are rounded to
@@ -78,7 +77,7 @@ func flush(x *tensor.Tensor) *tensor.Tensor {
 // assign changes a slot and returns its new value.
 func (u *update) assign(slot string, x *tensor.Tensor) *tensor.Tensor {
 	u.set(u.slot[slot], x)
-	if u.at != nil { // not what a step that is skipped keeps: that has no use
+	if u.at != nil { // not the state that a skipped step keeps: it has no use
 		return x
 	}
 	return u.slot[slot].Value()
