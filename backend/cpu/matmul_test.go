@@ -68,6 +68,7 @@ func TestMatMulBlocks(t *testing.T) {
 		{"rank1", 61, 171, 1}, {"shortColumn", 900, 1, 5}, {"columnOfOne", 300, 1, 1}, {"oddRows", 300, 3, 11}, {"longNarrow", 260, 5, 1345},
 		{"narrowRow", 1, 9, 700},
 		{"blocks", 300, 650, 1200}, {"manyRows", 1030, 40, 70},
+		{"wholeStrips", 130, 650, 2301}, {"whole", 130, 300, 2301}, {"oddStrips", 200, 95, 33}, {"panelStrips", 60, 1100, 700},
 	}
 	// The collector finds pointers that point nowhere, and interrupts kernels.
 	stop := make(chan struct{})
@@ -115,6 +116,31 @@ func TestMatMulBlocks(t *testing.T) {
 						} else if !bytes.Equal(first, got.data) {
 							t.Errorf("%s: other bits with %d workers", what, procs)
 						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestMatMulOddRows: a row of an odd number of bfloat16, whose last pair reaches the next
+// row, does not depend on what is there.
+func TestMatMulOddRows(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
+		for _, s := range [][3]int{{60, 40, 7}, {60, 90, 33}, {60, 5, 101}, {60, 600, 651}} { // m, n, k
+			m, n, k := s[0], s[1], s[2]
+			p := matMulProgram(t, op.Attr{}, dtype.BFloat16, m, n, k)
+			in := someOperands(p)
+			want := runProcs(t, p, in, 1).data
+			for _, x := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), math.MaxFloat32} {
+				a := array{in[0].Type, bytes.Clone(in[0].data)}
+				for i := 3; i < m; i += 17 {
+					dtype.FromF32(a.data[2*i*k:2*i*k+2], []float32{x}, dtype.BFloat16)
+				}
+				got := runProcs(t, p, []array{a, in[1]}, 1).data
+				for i := range m {
+					if row := 2 * n; (i-3)%17 != 0 && !bytes.Equal(got[i*row:(i+1)*row], want[i*row:(i+1)*row]) {
+						t.Errorf("%d×%d×%d: row %d depends on %v in another row", m, k, n, i, x)
 					}
 				}
 			}

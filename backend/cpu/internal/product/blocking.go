@@ -74,7 +74,7 @@ const (
 	ARows                  // copied or converted row by row
 	APanels                // in panels of the rows of a micro-kernel, k by k
 	AStored                // transposed A, converted in the rows that it is stored in
-	AOnDemand              // converted row by row, as micro-kernels come to the rows
+	AOnDemand              // copied or converted row by row, as micro-kernels come to the rows
 )
 
 // PackB is how B gets to the micro-kernels: in place, or packed in panels of the
@@ -121,6 +121,8 @@ const (
 	mostRows     = 448
 	mostCols     = 1024
 	MostDepth    = 1024     // inner dimensions up to this are not split
+	wholeDepth   = 2048     // of products on pairs
+	wholeTiles   = 64       // micro-tiles that are enough for all workers
 	streamDepth  = 32       // of B that is read in place from memory
 	copyDepth    = 256      // of panels of B that go into the L1, with a panel of A
 	streamRows   = 64       // that use B too seldom to hide its way from memory
@@ -137,6 +139,7 @@ const (
 	firstPanels  = 4        // of columns along which kernels go first
 	packedPanels = 8        // of columns that pay for packing rows that share lines
 	shortDepth   = 32       // of the inner dimension
+	stripBytes   = 1 << 18  // of panels that strips go along before the next ones
 	stripDepth   = 320      // of the inner dimension, for strips of any length
 	stripPanels  = 16       // of strips, for any inner dimension
 	RowPad       = 64       // bytes that keep copied rows from sharing lines
@@ -147,7 +150,7 @@ func (p Problem) Block() Blocking {
 	d := decision{Problem: p}
 	d.small = p.A.Size*(p.M+p.N)*p.K+p.To.Size()*p.M*p.N <= smallBytes
 	d.Depth = p.K
-	if cells := p.cells(p.K); cells > MostDepth {
+	if cells := p.cells(p.K); cells > MostDepth && !p.whole() {
 		d.Depth = tiling.Even(cells, MostDepth, 16) * p.Micro.Step
 	}
 	d.Depth = max(d.Depth, 1)
@@ -195,11 +198,12 @@ func (p *Problem) cells(n int) int { return tiling.CeilDiv(n, p.Micro.Step) }
 func (p *Problem) shallow() bool { return p.K <= shortDepth }
 
 // strips reports whether micro-kernels go along strips of rows, over all panels of a tile.
+// Narrow micro-kernels need half as many steps for a few columns.
 // Of a long inner dimension and few panels, A takes longer to read than the result to
 // write, and kernels of strips do not prefetch A.
 func (d *decision) strips() bool {
 	return d.StripKernels && d.M >= d.Micro.MR/2 && !d.A.Trans && d.Pack.A != APanels && d.Pack.B != BInPlace && d.Epilogue == NoEpilogue &&
-		d.K > 0 && (d.K <= stripDepth || d.N >= stripPanels*d.Micro.NR) && d.Depth >= d.K
+		d.K > 0 && (d.N > d.Micro.NarrowNR || d.shallow()) && (d.K <= stripDepth || d.N >= stripPanels*d.Micro.NR && d.M > 2*d.Micro.MR) && d.Depth >= d.K
 }
 
 // packB returns whether B is packed, and limits the depth to what suits that.
@@ -267,6 +271,15 @@ func (d *decision) rows() {
 	}
 }
 
+// whole reports whether the inner dimension is not cut, though it is long: kernels on pairs
+// read A where it lies as fast as from a smaller block, and there are tiles for all workers.
+// Sums must not depend on the epilogue or on the type of the result.
+func (p *Problem) whole() bool {
+	t := p.Micro
+	return p.A.Element == gemm.Pairs && t.Masked && !p.A.Trans && p.cells(p.K) <= wholeDepth &&
+		p.M > 2*t.MR && tiling.CeilDiv(p.M, t.MR)*tiling.CeilDiv(p.N, t.NR) >= wholeTiles
+}
+
 // slices returns how many slices the inner dimension may be cut into, 0 if that does
 // not pay.
 func (p *Problem) slices() int {
@@ -274,7 +287,7 @@ func (p *Problem) slices() int {
 	if !p.A.Trans && p.M >= 2*tiling.MinChunks*p.Micro.MR && p.N <= p.Micro.NR {
 		return 0 // rows are enough for all workers, who read them from end to end
 	}
-	if n < tiling.MinChunks/2 || p.Batches != 1 || 4*p.M*p.N > sliceBytes || p.M*p.N*p.K < tiling.MinChunks*ChunkMACs {
+	if p.whole() || n < tiling.MinChunks/2 || p.Batches != 1 || 4*p.M*p.N > sliceBytes || p.M*p.N*p.K < tiling.MinChunks*ChunkMACs {
 		return 0
 	}
 	return n
@@ -381,12 +394,12 @@ func (d *decision) order() {
 	tile.Down = tiling.CeilDiv(d.M, tile.Rows)
 	packsB := d.Pack.B != BInPlace
 	d.Pack.CopyB = t.Copies.Rows != nil && !d.Strips && packsB && d.Pack.B < BShared && d.B.Element == gemm.F32 && !d.B.Trans
-	if d.Pack.B == BTile && tile.Down == 1 && !d.shallow() && !d.Strips {
+	if d.Pack.B == BTile && tile.Down == 1 && !d.shallow() {
 		d.Pack.B = BPanel
 	}
 	// A few columns: A is read from memory, one row after the other.
 	along := d.Pack.B > BPanel && !d.A.Trans && d.Depth >= d.K && tile.Cols <= firstPanels*t.NR
-	if along && !d.shallow() && d.A.Element.Converts() {
+	if along && !d.shallow() && d.A.Element.Converts() || (along || d.Strips) && d.Pack.A == ARows && d.A.Element == gemm.Pairs && d.K%2 == 1 {
 		d.Pack.A = AOnDemand
 	}
 	if d.shallow() || d.Strips || along && d.Pack.A == AInPlace || d.Pack.A == AOnDemand {

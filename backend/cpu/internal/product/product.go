@@ -311,6 +311,8 @@ func (k *product) layout() {
 		k.atA = take(rows * k.ldA)
 	}
 	switch {
+	case k.Pack.B == BPanel && k.Strips:
+		k.atB = take(4 * cells * k.stripCols())
 	case k.Pack.B == BPanel:
 		k.atB = take(4 * cells * t.NR)
 	case k.Pack.B == BTile || k.Pack.B == BPerWorker:
@@ -322,6 +324,13 @@ func (k *product) layout() {
 	if !k.Direct && !k.Round && !k.Strips && k.store == nil {
 		k.store = k.result().Convert
 	}
+}
+
+// stripCols is the columns that strips go along at a time: all of a tile, or as many as
+// the L2 has room for.
+func (k *product) stripCols() int {
+	nr := k.tiles.NR
+	return min(tiling.RoundUp(k.TileN, nr), max(1, stripBytes/(4*nr*k.cells(k.Depth)))*nr)
 }
 
 const (

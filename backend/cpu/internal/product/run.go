@@ -1,9 +1,11 @@
 package product
 
 import (
+	"encoding/binary"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 )
 
@@ -153,12 +155,14 @@ func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, dept
 		default:
 			n := depth * a.size
 			copy(unsafe.Slice((*byte)(to), n), unsafe.Slice((*byte)(from), n))
-			clear(unsafe.Slice((*byte)(unsafe.Add(to, n)), 4*cells-n))
+			if n < 4*cells { // of pairs
+				*(*uint16)(unsafe.Add(to, n)) = 0
+			}
 		}
 	}
 }
 
-// shortRow is the pairs of rows that a loop copies sooner than copy and clear do.
+// shortRow is the pairs of rows that a loop copies sooner than copy does.
 const shortRow = 32
 
 // copyPairs copies n elements of 16 bits, and a zero if n is odd.
@@ -169,6 +173,29 @@ func copyPairs(to, from unsafe.Pointer, n int) {
 	if n%2 == 1 {
 		*(*uint32)(unsafe.Add(to, 2*(n-1))) = uint32(*(*uint16)(unsafe.Add(from, 2*(n-1))))
 	}
+}
+
+// rowsOnDemand returns where micro-kernels read h rows of A, from row at of the tile on,
+// and the bytes from a row to the next. It packs them there, except pairs of an odd
+// number of elements: those are read where they lie if the elements after the rows, which
+// the last pairs reach, are finite numbers. B has zeros for them.
+func (c *chunk) rowsOnDemand(at, h int) (unsafe.Pointer, int) {
+	k := c.stripe
+	if a := &k.a; a.element == gemm.Pairs && c.depth%2 == 1 {
+		first := a.starts[c.batch] + (c.row+at)*a.stride + c.p
+		if after := first + c.depth; after+(h-1)*a.stride < len(c.dataA)/2 {
+			finite := true
+			for i := range h {
+				const infinite = 0x7f80 // and NaN
+				finite = finite && binary.NativeEndian.Uint16(c.dataA[2*(after+i*a.stride):])&infinite != infinite
+			}
+			if finite {
+				return unsafe.Pointer(&c.dataA[2*first]), 2 * a.stride
+			}
+		}
+	}
+	k.packA(c.a, c.dataA, c.batch, c.row+at, h, c.p, c.depth)
+	return c.a, c.lda
 }
 
 // prefetchNext is the operands that the next chunk reads, where chunks are small
@@ -398,24 +425,31 @@ func (c rowsCut) next() rowsCut {
 	return c
 }
 
-// multiplyStrips computes the tile, strip by strip, and writes the result.
+// multiplyStrips computes the tile, strip by strip, and writes the result: along some
+// panels of B that stay in the L2, then along the next ones.
 func (c *chunk) multiplyStrips() {
 	k, tile, nr := c.stripe, &c.tile, c.tiles.NR
 	c.operandB()
-	if c.packs {
-		k.packB(c.packed, c.nextPanel, c.dataB, c.batch, tile.Col, tile.Cols, c.p, c.depth)
-	}
-	panels := tiling.CeilDiv(tile.Cols, nr)
-	mask := uint(1)<<(tile.Cols-(panels-1)*nr) - 1
-	rows := newRowsCut(tile.Rows, c.heights)
-	for range c.heights {
-		at, h := rows.at, rows.end-rows.at
-		if k.Pack.A == AOnDemand {
-			k.packA(c.a, c.dataA, c.batch, c.row+at, h, c.p, c.depth)
+	size, group := 4*nr*c.cells, k.stripCols()
+	for col := 0; col < tile.Cols; col += group {
+		cols := min(group, tile.Cols-col)
+		panels := tiling.CeilDiv(cols, nr)
+		mask := uint(1)<<(cols-(panels-1)*nr) - 1
+		b := unsafe.Add(c.b, col/nr*c.nextPanel)
+		if c.packs {
+			k.packB(b, size, c.dataB, c.batch, tile.Col+col, cols, c.p, c.depth)
 		}
-		to := unsafe.Pointer(&c.r.Values[k.Out][2*((tile.Row+at)*k.N+tile.Col)])
-		k.strips[h](c.cells, unsafe.Add(c.a, at*c.rowA), c.lda, c.b, panels, to, 2*k.N, mask)
-		rows = rows.next()
+		rows := newRowsCut(tile.Rows, c.heights)
+		for range c.heights {
+			at, h := rows.at, rows.end-rows.at
+			a, lda := unsafe.Add(c.a, at*c.rowA), c.lda
+			if k.Pack.A == AOnDemand {
+				a, lda = c.rowsOnDemand(at, h)
+			}
+			to := unsafe.Pointer(&c.r.Values[k.Out][2*((tile.Row+at)*k.N+tile.Col+col)])
+			k.strips[h](c.cells, a, lda, b, panels, to, 2*k.N, mask)
+			rows = rows.next()
+		}
 	}
 }
 
@@ -438,6 +472,7 @@ func (c *chunk) multiply() {
 	c.operandB()
 	firstRows := newRowsCut(tile.Rows, c.heights)
 	rows, panel, i := firstRows, 0, 0
+	var strip unsafe.Pointer // rows of A
 	for n := range panels * c.heights {
 		if n > 0 {
 			// The next micro-tile, without a division for each.
@@ -460,8 +495,12 @@ func (c *chunk) multiply() {
 			k.packB(copied, 0, c.dataB, c.batch, tile.Col+j, cols, c.p, c.depth)
 			b, ldb, copied = copied, 4*nr, nil
 		}
-		if k.Pack.A == AOnDemand && panel == 0 {
-			k.packA(c.a, c.dataA, c.batch, c.row+at, h, c.p, c.depth)
+		if k.Pack.A == AOnDemand {
+			if panel == 0 {
+				strip, lda = c.rowsOnDemand(at, h)
+			}
+		} else {
+			strip = unsafe.Add(c.a, at*c.rowA)
 		}
 		var next unsafe.Pointer
 		if lists {
@@ -494,7 +533,7 @@ func (c *chunk) multiply() {
 		if k.Round {
 			to = 0 // one micro-tile at a time
 		}
-		a, d := unsafe.Add(c.a, at*c.rowA), unsafe.Add(c.d, to)
+		a, d := strip, unsafe.Add(c.d, to)
 		switch narrow := cols <= t.NarrowNR; {
 		case copied != nil:
 			copying[h](cells, a, lda, b, ldb, s, lds, d, c.ldd, mask, copied)
