@@ -57,6 +57,7 @@ func convClasses(codes ...op.Code) (all []shapeClass) {
 		{2, 15, 32, 3, 32, 2, 1, 1, 1}, {2, 13, 8, 3, 24, 1, 2, 2, 1}, {2, 28, 1, 3, 32, 1, 1, 1, 1}, {2, 20, 3, 5, 32, 1, 1, 2, 1},
 		{2, 16, 48, 3, 48, 1, 1, 1, 48}, {2, 12, 32, 3, 64, 1, 1, 1, 4}, {1, 10, 6, 3, 12, 2, 1, 1, 6}, {1, 9, 3, 2, 1, 1, 1, 0, 1},
 		{3, 17, 37, 3, 5, 1, 1, 1, 1}, {2, 21, 21, 5, 3, 2, 1, 2, 1}, {1, 130, 10, 7, 2, 1, 1, 3, 1}, {40, 5, 9, 3, 2, 1, 1, 1, 1}, {1, 60, 7, 3, 17, 1, 2, 1, 1},
+		{2, 14, 17, 3, 5, 1, 1, 1, 1}, {1, 12, 100, 3, 2, 1, 1, 1, 1}, {2, 21, 100, 3, 2, 2, 1, 1, 1}, {2, 15, 64, 7, 1, 3, 1, 0, 1},
 	} {
 		two := func(n int) []int { return []int{n, n} }
 		a := op.Attr{Stride: two(s.stride), Dilation: two(s.dilation), Low: two(s.pad), High: two(s.pad), Groups: s.groups}
@@ -148,6 +149,9 @@ func TestAlgorithms(t *testing.T) {
 							continue // it does not apply
 						}
 						used[family+":"+name]++
+						if s, ok := p.choices[len(p.graph.Values)-1].Kernel.(fmt.Stringer); ok && name == "taps" {
+							used[s.String()]++
+						}
 						what := fmt.Sprintf("%s:%s of %v, %+v, %v", family, name, d, c.types, c.attr)
 						// Terms are up to 4, and sums of them grow as the square root
 						// of their number. Winograd's transforms lose two more bits.
@@ -157,6 +161,13 @@ func TestAlgorithms(t *testing.T) {
 			}
 		}
 	})
+	for _, side := range []string{"the input", "the gradient"} {
+		for _, to := range []string{"rows", "columns"} {
+			if s := side + " expanded to " + to; used[s] == 0 && isa.Current() >= isa.AVX512 {
+				t.Errorf("no class of shapes is for wgrad:taps with %s", s)
+			}
+		}
+	}
 	for family, f := range families {
 		for _, name := range f.names {
 			set := gemm.Current()

@@ -158,6 +158,18 @@ var wgradAlgorithms = []exec.Algorithm[*problem]{
 		},
 	},
 	{
+		Name: "taps",
+		Applies: func(p *problem) string {
+			return p.unless(func() bool { return p.wgrad().inShifts() }, "not windows of neighbours in images")
+		},
+		Pays: func(p *problem) string {
+			k := p.wgrad()
+			winograd := !k.pairsOfPixels() && p.gradTransforms(p.set) && p.winogradGradPays(p.set)
+			return p.unless(func() bool { return k.shiftsPay(winograd) }, "channels fill tiles")
+		},
+		Build: func(p *problem) exec.Kernel { return newWgradTaps(p.b, p.v, p.wgrad()) },
+	},
+	{
 		Name: "winograd",
 		Applies: func(p *problem) string {
 			return p.unless(func() bool { return p.gradTransforms(p.set) }, "no transforms for its windows")
