@@ -7,6 +7,7 @@ package exponents
 import (
 	"fmt"
 	"math"
+	"math/bits"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
@@ -32,36 +33,109 @@ type Histogram struct {
 	binades [Highest - Lowest + 1]int64
 }
 
+// Exponent fields of [dtype.ExponentCounter] in which not all numbers are alike, and
+// where they differ. Blocks that have such numbers are read once more.
+const (
+	block = 1 << 10 // elements
+	most  = 1 << 27 // elements that a counter counts
+
+	smallField = 0 // zeros and subnormal numbers of float32
+
+	tieField = 127 - 25   // 2^-25, half of the least number of float16, rounds to even:
+	tie      = 0x33000000 // its bits
+
+	overflowField = 127 + 15   // half way from the largest number of float16 to the next is 65520:
+	overflow      = 0x477ff000 // its bits
+
+	infiniteField = 255
+)
+
 // Add counts some numbers.
 func (h *Histogram) Add(values ...float32) {
-	for _, v := range values {
-		h.Count++
-		x := math.Abs(float64(v))
-		switch {
-		case x == 0:
-			h.Zeros++
-			continue
-		case math.IsInf(x, 0) || math.IsNaN(x):
-			h.NonFinite++
-			continue
-		case x <= 0x1p-25: // half of the least number, and rounds to even
-			h.Float16Zeros++
-		case x >= 65520: // half way from the largest to the next
-			h.Float16Infinities++
-		}
-		h.binades[math.Ilogb(x)-Lowest]++
+	for ; len(values) > 0; values = values[min(len(values), most):] {
+		part := values[:min(len(values), most)]
+		h.count(len(part), func(c *dtype.ExponentCounter, lo, hi int) { c.AddF32(part[lo:hi]) },
+			func(lo, hi int) int { return dtype.CountZeros32(part[lo:hi]) },
+			func(lo, hi int) []float32 { return part[lo:hi] })
 	}
 }
 
 // AddBytes counts the elements of memory of a float type; float64 is rounded
 // to float32.
 func (h *Histogram) AddBytes(data []byte, d dtype.DType) {
-	var chunk [1024]float32
-	for size := d.Size(); len(data) > 0; {
-		n := min(len(data)/size, len(chunk))
-		dtype.ToF32(chunk[:n], data[:n*size], d)
-		h.Add(chunk[:n]...)
-		data = data[n*size:]
+	var converted [block]float32
+	size := d.Size()
+	for ; len(data) > 0; data = data[min(len(data), most*size):] {
+		part := data[:min(len(data), most*size)]
+		values := func(lo, hi int) []float32 {
+			dtype.ToF32(converted[:hi-lo], part[lo*size:hi*size], d)
+			return converted[:hi-lo]
+		}
+		add := func(c *dtype.ExponentCounter, lo, hi int) { c.AddF32(values(lo, hi)) }
+		if d != dtype.Float64 {
+			add = func(c *dtype.ExponentCounter, lo, hi int) { c.Add(part[lo*size:hi*size], d) }
+		}
+		zeros := func(lo, hi int) int { return dtype.CountZeros32(values(lo, hi)) }
+		if d.Is16() {
+			zeros = func(lo, hi int) int { return dtype.CountZeros16(dtype.View[uint16](part[lo*size : hi*size])) }
+		}
+		h.count(len(part)/size, add, zeros, values)
+	}
+}
+
+// count counts n numbers, at most those of a counter: add counts the exponents of some,
+// zeros their zeros, and values returns them.
+func (h *Histogram) count(n int, add func(c *dtype.ExponentCounter, lo, hi int), zeros func(lo, hi int) int, values func(lo, hi int) []float32) {
+	var c dtype.ExponentCounter
+	var small, ties, large int // so far
+	for lo := 0; lo < n; lo += block {
+		hi := min(n, lo+block)
+		add(&c, lo, hi)
+		newSmall, newTies, newLarge := c.Count(smallField)-small, c.Count(tieField)-ties, c.Count(overflowField)-large
+		small, ties, large = small+newSmall, ties+newTies, large+newLarge
+		if newSmall > 0 {
+			n := zeros(lo, hi)
+			h.Zeros += int64(n)
+			if n < newSmall {
+				h.addSubnormal(values(lo, hi))
+			}
+		}
+		if newTies > 0 {
+			for _, v := range values(lo, hi) {
+				if math.Float32bits(v)&0x7fffffff == tie {
+					h.Float16Zeros++
+				}
+			}
+		}
+		if newLarge > 0 {
+			for _, v := range values(lo, hi) {
+				if a := math.Float32bits(v) & 0x7fffffff; a>>23 == overflowField && a >= overflow {
+					h.Float16Infinities++
+				}
+			}
+		}
+	}
+	h.Count += int64(n)
+	h.NonFinite += int64(c.Count(infiniteField))
+	for f := smallField + 1; f < infiniteField; f++ {
+		count := int64(c.Count(uint8(f)))
+		h.binades[f-127-Lowest] += count
+		switch {
+		case f < tieField:
+			h.Float16Zeros += count
+		case f > overflowField:
+			h.Float16Infinities += count
+		}
+	}
+}
+
+// addSubnormal counts the subnormal numbers of float32 in x.
+func (h *Histogram) addSubnormal(x []float32) {
+	for _, v := range x {
+		if a := math.Float32bits(v) & 0x7fffffff; a != 0 && a>>23 == 0 {
+			h.binades[bits.Len32(a)-1]++ // a·2^Lowest
+			h.Float16Zeros++
+		}
 	}
 }
 

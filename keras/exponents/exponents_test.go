@@ -2,7 +2,9 @@ package exponents
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -74,6 +76,84 @@ func TestAddBytes(t *testing.T) {
 	}
 	if got, want := LimitsOf(dtype.BFloat16), (Limits{-133, -126, 128}); got != want {
 		t.Errorf("got limits %+v of bfloat16, want %+v", got, want)
+	}
+}
+
+// TestAddBlocks: numbers of all magnitudes, in slices of all lengths around that of a
+// block, are counted as they are one by one.
+func TestAddBlocks(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	special := []float32{0, float32(math.Copysign(0, -1)), 0x1p-149, -0x1p-127, 0x1p-126, 0x1p-25, -0x1p-25, 0x1.000002p-25, 65519.996, 65520, -65536, float32(math.Inf(-1)), float32(math.NaN())}
+	for n := 900; n < 2200; n += 123 {
+		x := make([]float32, n)
+		for i := range x {
+			switch rng.IntN(200) {
+			case 0:
+				x[i] = special[rng.IntN(len(special))]
+			case 1:
+				x[i] = math.Float32frombits(rng.Uint32())
+			default:
+				x[i] = float32(rng.NormFloat64())
+			}
+		}
+		var want, got Histogram
+		for _, v := range x {
+			want.Count++
+			a := math.Abs(float64(v))
+			half := math.Abs(float64(dtype.Float16.Round(v)))
+			switch {
+			case a == 0:
+				want.Zeros++
+			case math.IsNaN(a) || math.IsInf(a, 0):
+				want.NonFinite++
+			default:
+				want.binades[math.Ilogb(a)-Lowest]++
+				if half == 0 {
+					want.Float16Zeros++
+				} else if math.IsInf(half, 0) {
+					want.Float16Infinities++
+				}
+			}
+		}
+		if got.Add(x...); got != want {
+			t.Errorf("%d numbers: got %+v, want %+v", n, got, want)
+		}
+		for _, d := range []dtype.DType{dtype.Float32, dtype.Float64, dtype.BFloat16, dtype.Float16} {
+			data, rounded := make([]byte, n*d.Size()), make([]float32, n)
+			dtype.FromF32(data, x, d)
+			dtype.ToF32(rounded, data, d)
+			var whole, one Histogram
+			whole.AddBytes(data, d)
+			for _, v := range rounded {
+				one.Add(v)
+			}
+			if whole != one {
+				t.Errorf("%d numbers of %v: got %+v, want %+v", n, d, whole, one)
+			}
+		}
+	}
+}
+
+func BenchmarkAddBytes(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	x := make([]float32, 1<<16)
+	for _, zeros := range []bool{false, true} {
+		for i := range x {
+			if x[i] = float32(rng.NormFloat64()); zeros {
+				x[i] = max(x[i], 0)
+			}
+		}
+		for _, d := range dtype.Floats() {
+			b.Run(fmt.Sprintf("%v/zeros=%v", d, zeros), func(b *testing.B) {
+				data := make([]byte, d.Size()*len(x))
+				dtype.FromF32(data, x, d)
+				var h Histogram
+				for b.Loop() {
+					h.AddBytes(data, d)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(x)), "ns/element")
+			})
+		}
 	}
 }
 
