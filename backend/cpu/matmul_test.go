@@ -68,7 +68,7 @@ func TestMatMulBlocks(t *testing.T) {
 		{"rank1", 61, 171, 1}, {"shortColumn", 900, 1, 5}, {"columnOfOne", 300, 1, 1}, {"oddRows", 300, 3, 11}, {"longNarrow", 260, 5, 1345},
 		{"narrowRow", 1, 9, 700},
 		{"blocks", 300, 650, 1200}, {"manyRows", 1030, 40, 70},
-		{"wholeStrips", 130, 650, 2301}, {"whole", 130, 300, 2301}, {"oddStrips", 200, 95, 33}, {"panelStrips", 60, 1100, 700},
+		{"wholeStrips", 130, 650, 2301}, {"whole", 130, 300, 2301}, {"oddStrips", 200, 95, 33}, {"panelStrips", 60, 1100, 700}, {"lowStrips", 226, 600, 40}, {"lowLastStrip", 289, 200, 64},
 	}
 	// The collector finds pointers that point nowhere, and interrupts kernels.
 	stop := make(chan struct{})

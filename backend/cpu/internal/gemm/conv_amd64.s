@@ -411,57 +411,25 @@ TEXT ·pixelRuns13AVX512(SB), NOSPLIT, $0-88
 TEXT ·pixelRuns14AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_INNER(PREFETCHW_C_14x2, ZERO_C_14x2, FMA_STEP_INNER_14x2, ADD_S_14x2, STORE_C_14x2)
 
-// FMA_STEP_ROWS_1x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_1x2(b, next, off) \
-	LOAD_B_2(b, Z2, Z3, next); \
-	FMA_ROW_2(off(AX), Z4, Z2, Z0, Z3, Z1)
-
 // func rowRuns1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns1AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_2, PREFETCHW_C_1x2, ZERO_C_1x2, FMA_STEP_ROWS_1x2, ADD_S_1x2, STORE_C_1x2)
-
-// FMA_STEP_ROWS_2x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_2x2(b, next, off) \
-	LOAD_B_2(b, Z4, Z5, next); \
-	FMA_ROWS_2x2(off, Z6, Z4, Z5, Z7)
 
 // func rowRuns2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns2AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_2, PREFETCHW_C_2x2, ZERO_C_2x2, FMA_STEP_ROWS_2x2, ADD_S_2x2, STORE_C_2x2)
 
-// FMA_STEP_ROWS_3x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_3x2(b, next, off) \
-	LOAD_B_2(b, Z6, Z7, next); \
-	FMA_ROWS_3x2(off, Z8, Z6, Z7, Z9)
-
 // func rowRuns3AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns3AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_2, PREFETCHW_C_3x2, ZERO_C_3x2, FMA_STEP_ROWS_3x2, ADD_S_3x2, STORE_C_3x2)
-
-// FMA_STEP_ROWS_4x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_4x2(b, next, off) \
-	LOAD_B_2(b, Z8, Z9, next); \
-	FMA_ROWS_3x2(off, Z10, Z8, Z9, Z11); \
-	FMA_ROW_2(off(DX), Z11, Z8, Z6, Z9, Z7)
 
 // func rowRuns4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns4AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_4x2, ZERO_C_4x2, POINT_A_2, FMA_STEP_ROWS_4x2, ADVANCE_ROWS2, ADD_S_4x2, STORE_C_4x2)
 
-// FMA_STEP_ROWS_5x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_5x2(b, next, off) \
-	LOAD_B_2(b, Z10, Z11, next); \
-	FMA_ROWS_5x2(off, Z12, Z10, Z11, Z13)
-
 // func rowRuns5AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns5AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_5x2, ZERO_C_5x2, POINT_A_2, FMA_STEP_ROWS_5x2, ADVANCE_ROWS2, ADD_S_5x2, STORE_C_5x2)
-
-// FMA_STEP_ROWS_6x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_6x2(b, next, off) \
-	LOAD_B_2(b, Z12, Z13, next); \
-	FMA_ROWS_5x2(off, Z14, Z12, Z13, Z15); \
-	FMA_ROW_2(off(DX)(R12*2), Z15, Z12, Z10, Z13, Z11)
 
 // func rowRuns6AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns6AVX512(SB), NOSPLIT, $0-88

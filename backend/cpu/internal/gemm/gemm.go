@@ -280,7 +280,7 @@ type Set struct {
 	NarrowLanes [elements]Pack
 
 	// Strips is kernels of strips of F32 and Pairs by the number of rows, with the columns
-	// of their Tiles, or nil; also where rows are fewer than half of a tile's.
+	// of their Tiles, or nil.
 	Strips [elements][]StripKernel
 
 	// Epilogues of products in float32: an activation, its gradient, and the division

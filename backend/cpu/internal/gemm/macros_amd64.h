@@ -1208,10 +1208,10 @@ store: \
 	MOVQ lds+24(FP), R8; \
 	MOVQ n+32(FP), CX
 
-// FMA_STEP_ROWS_7x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_7x2(b, next, off) \
-	LOAD_B_2(b, Z14, Z15, next); \
-	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17)
+// FMA_STEP_ROWS_1x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_1x2(b, next, off) \
+	LOAD_B_2(b, Z2, Z3, next); \
+	FMA_ROW_2(off(AX), Z4, Z2, Z0, Z3, Z1)
 
 // BF16_CONSTANTS loads what ROUND_BF16 reads.
 #define BF16_CONSTANTS(bias, one, odd, quiet) \
@@ -1260,6 +1260,38 @@ store: \
 	LOAD_B_2(b, Z28, Z29, next); \
 	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31); \
 	FMA_ROW_2(off(R10)(R12*1), Z31, Z28, Z26, Z29, Z27)
+
+// FMA_STEP_ROWS_2x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_2x2(b, next, off) \
+	LOAD_B_2(b, Z4, Z5, next); \
+	FMA_ROWS_2x2(off, Z6, Z4, Z5, Z7)
+
+// FMA_STEP_ROWS_3x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_3x2(b, next, off) \
+	LOAD_B_2(b, Z6, Z7, next); \
+	FMA_ROWS_3x2(off, Z8, Z6, Z7, Z9)
+
+// FMA_STEP_ROWS_4x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_4x2(b, next, off) \
+	LOAD_B_2(b, Z8, Z9, next); \
+	FMA_ROWS_3x2(off, Z10, Z8, Z9, Z11); \
+	FMA_ROW_2(off(DX), Z11, Z8, Z6, Z9, Z7)
+
+// FMA_STEP_ROWS_5x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_5x2(b, next, off) \
+	LOAD_B_2(b, Z10, Z11, next); \
+	FMA_ROWS_5x2(off, Z12, Z10, Z11, Z13)
+
+// FMA_STEP_ROWS_6x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_6x2(b, next, off) \
+	LOAD_B_2(b, Z12, Z13, next); \
+	FMA_ROWS_5x2(off, Z14, Z12, Z13, Z15); \
+	FMA_ROW_2(off(DX)(R12*2), Z15, Z12, Z10, Z13, Z11)
+
+// FMA_STEP_ROWS_7x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_7x2(b, next, off) \
+	LOAD_B_2(b, Z14, Z15, next); \
+	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17)
 
 // FMA_STEP_ROWS_8x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_8x2(b, next, off) \

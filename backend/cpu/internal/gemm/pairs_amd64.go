@@ -286,6 +286,36 @@ func pairsAVX512Inner13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, l
 //go:noescape
 func pairsAVX512Inner14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 
+// pairsAVX512Strip1x32 is a StripKernel of 1 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip1x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// pairsAVX512Strip2x32 is a StripKernel of 2 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip2x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// pairsAVX512Strip3x32 is a StripKernel of 3 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip3x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// pairsAVX512Strip4x32 is a StripKernel of 4 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// pairsAVX512Strip5x32 is a StripKernel of 5 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip5x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// pairsAVX512Strip6x32 is a StripKernel of 6 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
 // pairsAVX512Strip7x32 is a StripKernel of 7 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
 //
 //go:noescape
@@ -325,6 +355,36 @@ func pairsAVX512Strip13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, p
 //
 //go:noescape
 func pairsAVX512Strip14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip1x32 is a StripKernel of 1 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip1x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip2x32 is a StripKernel of 2 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip2x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip3x32 is a StripKernel of 3 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip3x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip4x32 is a StripKernel of 4 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip5x32 is a StripKernel of 5 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip5x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip6x32 is a StripKernel of 6 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
 
 // f32AVX512BF16Strip7x32 is a StripKernel of 7 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
 //
@@ -375,5 +435,5 @@ var pairsAVX512Rows32 = []Kernel{1: pairsAVX512Rows1x32, pairsAVX512Rows2x32, pa
 var pairsAVX512Rows16 = []Kernel{1: pairsAVX512Rows1x16, pairsAVX512Rows2x16, pairsAVX512Rows3x16, pairsAVX512Rows4x16, pairsAVX512Rows5x16, pairsAVX512Rows6x16, pairsAVX512Rows7x16, pairsAVX512Rows8x16, pairsAVX512Rows9x16, pairsAVX512Rows10x16, pairsAVX512Rows11x16, pairsAVX512Rows12x16, pairsAVX512Rows13x16, pairsAVX512Rows14x16}
 var pairsAVX512Inner32 = []Kernel{1: pairsAVX512Inner1x32, pairsAVX512Inner2x32, pairsAVX512Inner3x32, pairsAVX512Inner4x32, pairsAVX512Inner5x32, pairsAVX512Inner6x32, pairsAVX512Inner7x32, pairsAVX512Inner8x32, pairsAVX512Inner9x32, pairsAVX512Inner10x32, pairsAVX512Inner11x32, pairsAVX512Inner12x32, pairsAVX512Inner13x32, pairsAVX512Inner14x32}
 var pairsAVX512Inner16 = []Kernel{1: pairsAVX512Inner1x16, pairsAVX512Inner2x16, pairsAVX512Inner3x16, pairsAVX512Inner4x16, pairsAVX512Inner5x16, pairsAVX512Inner6x16, pairsAVX512Inner7x16, pairsAVX512Inner8x16, pairsAVX512Inner9x16, pairsAVX512Inner10x16, pairsAVX512Inner11x16, pairsAVX512Inner12x16, pairsAVX512Inner13x16, pairsAVX512Inner14x16}
-var pairsAVX512Strip32 = []StripKernel{7: pairsAVX512Strip7x32, pairsAVX512Strip8x32, pairsAVX512Strip9x32, pairsAVX512Strip10x32, pairsAVX512Strip11x32, pairsAVX512Strip12x32, pairsAVX512Strip13x32, pairsAVX512Strip14x32}
-var f32AVX512BF16Strip32 = []StripKernel{7: f32AVX512BF16Strip7x32, f32AVX512BF16Strip8x32, f32AVX512BF16Strip9x32, f32AVX512BF16Strip10x32, f32AVX512BF16Strip11x32, f32AVX512BF16Strip12x32, f32AVX512BF16Strip13x32, f32AVX512BF16Strip14x32}
+var pairsAVX512Strip32 = []StripKernel{1: pairsAVX512Strip1x32, pairsAVX512Strip2x32, pairsAVX512Strip3x32, pairsAVX512Strip4x32, pairsAVX512Strip5x32, pairsAVX512Strip6x32, pairsAVX512Strip7x32, pairsAVX512Strip8x32, pairsAVX512Strip9x32, pairsAVX512Strip10x32, pairsAVX512Strip11x32, pairsAVX512Strip12x32, pairsAVX512Strip13x32, pairsAVX512Strip14x32}
+var f32AVX512BF16Strip32 = []StripKernel{1: f32AVX512BF16Strip1x32, f32AVX512BF16Strip2x32, f32AVX512BF16Strip3x32, f32AVX512BF16Strip4x32, f32AVX512BF16Strip5x32, f32AVX512BF16Strip6x32, f32AVX512BF16Strip7x32, f32AVX512BF16Strip8x32, f32AVX512BF16Strip9x32, f32AVX512BF16Strip10x32, f32AVX512BF16Strip11x32, f32AVX512BF16Strip12x32, f32AVX512BF16Strip13x32, f32AVX512BF16Strip14x32}

@@ -920,93 +920,18 @@ TEXT ·pairsAVX512Inner14x16(SB), NOSPLIT, $0-80
 #define PREFETCHW_STRIP_1x2 \
 	PREFETCHW(128, NUM_DX)
 
-// PREFETCHW_STRIP_2x2 prefetches rows of a later panel of the result for a write.
-#define PREFETCHW_STRIP_2x2 \
-	PREFETCHW_STRIP_1x2; \
-	ADDQ R8, DX; \
-	PREFETCHW(128, NUM_DX)
+// POINT_A_1 sets a pointer for every three rows of A.
+#define POINT_A_1
 
-// PREFETCHW_STRIP_3x2 prefetches rows of a later panel of the result for a write.
-#define PREFETCHW_STRIP_3x2 \
-	PREFETCHW_STRIP_2x2; \
-	ADDQ R8, DX; \
-	PREFETCHW(128, NUM_DX)
-
-// PREFETCHW_STRIP_4x2 prefetches rows of a later panel of the result for a write.
-#define PREFETCHW_STRIP_4x2 \
-	PREFETCHW_STRIP_3x2; \
-	ADDQ R8, DX; \
-	PREFETCHW(128, NUM_DX)
-
-// PREFETCHW_STRIP_5x2 prefetches rows of a later panel of the result for a write.
-#define PREFETCHW_STRIP_5x2 \
-	PREFETCHW_STRIP_4x2; \
-	ADDQ R8, DX; \
-	PREFETCHW(128, NUM_DX)
-
-// PREFETCHW_STRIP_6x2 prefetches rows of a later panel of the result for a write.
-#define PREFETCHW_STRIP_6x2 \
-	PREFETCHW_STRIP_5x2; \
-	ADDQ R8, DX; \
-	PREFETCHW(128, NUM_DX)
-
-// PREFETCHW_STRIP_7x2 prefetches rows of a later panel of the result for a write.
-#define PREFETCHW_STRIP_7x2 \
-	PREFETCHW_STRIP_6x2; \
-	ADDQ R8, DX; \
-	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_7x2 is a step of the inner dimension.
-#define DOT_STEP_ROWS_7x2(b, next, off) \
-	LOAD_B_2(b, Z14, Z15, next); \
-	DOT_ROWS_7x2(off, Z16, 14, Z17)
+// DOT_STEP_ROWS_1x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_1x2(b, next, off) \
+	LOAD_B_2(b, Z2, Z3, next); \
+	DOT_ROW_2(off(AX), Z4, 2, 4, 0)
 
 // STORE_BF16_C_1x2 rounds rows of the result to bfloat16 and stores them.
 #define STORE_BF16_C_1x2 \
 	VCVTNE2PS2BF16(0, 1, 0); \
 	VMOVDQU16 Z0, K1, (DX)
-
-// STORE_BF16_C_2x2 rounds rows of the result to bfloat16 and stores them.
-#define STORE_BF16_C_2x2 \
-	STORE_BF16_C_1x2; \
-	ADDQ R8, DX; \
-	VCVTNE2PS2BF16(2, 3, 2); \
-	VMOVDQU16 Z2, K1, (DX)
-
-// STORE_BF16_C_3x2 rounds rows of the result to bfloat16 and stores them.
-#define STORE_BF16_C_3x2 \
-	STORE_BF16_C_2x2; \
-	ADDQ R8, DX; \
-	VCVTNE2PS2BF16(4, 5, 4); \
-	VMOVDQU16 Z4, K1, (DX)
-
-// STORE_BF16_C_4x2 rounds rows of the result to bfloat16 and stores them.
-#define STORE_BF16_C_4x2 \
-	STORE_BF16_C_3x2; \
-	ADDQ R8, DX; \
-	VCVTNE2PS2BF16(6, 7, 6); \
-	VMOVDQU16 Z6, K1, (DX)
-
-// STORE_BF16_C_5x2 rounds rows of the result to bfloat16 and stores them.
-#define STORE_BF16_C_5x2 \
-	STORE_BF16_C_4x2; \
-	ADDQ R8, DX; \
-	VCVTNE2PS2BF16(8, 9, 8); \
-	VMOVDQU16 Z8, K1, (DX)
-
-// STORE_BF16_C_6x2 rounds rows of the result to bfloat16 and stores them.
-#define STORE_BF16_C_6x2 \
-	STORE_BF16_C_5x2; \
-	ADDQ R8, DX; \
-	VCVTNE2PS2BF16(10, 11, 10); \
-	VMOVDQU16 Z10, K1, (DX)
-
-// STORE_BF16_C_7x2 rounds rows of the result to bfloat16 and stores them.
-#define STORE_BF16_C_7x2 \
-	STORE_BF16_C_6x2; \
-	ADDQ R8, DX; \
-	VCVTNE2PS2BF16(12, 13, 12); \
-	VMOVDQU16 Z12, K1, (DX)
 
 // NEXT_PANEL goes to the next panel, and returns after the last.
 #define NEXT_PANEL \
@@ -1038,6 +963,140 @@ sum: \
 	MOVQ DI, DX; \
 	store; \
 	NEXT_PANEL
+
+// func pairsAVX512Strip1x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip1x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_1x2, ZERO_C_1x2, POINT_A_1, DOT_STEP_ROWS_1x2, ADVANCE_ROWS1, STORE_BF16_C_1x2)
+
+// PREFETCHW_STRIP_2x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_2x2 \
+	PREFETCHW_STRIP_1x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_2x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_2x2(b, next, off) \
+	LOAD_B_2(b, Z4, Z5, next); \
+	DOT_ROWS_2x2(off, Z6, 4, Z7)
+
+// STORE_BF16_C_2x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_2x2 \
+	STORE_BF16_C_1x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(2, 3, 2); \
+	VMOVDQU16 Z2, K1, (DX)
+
+// func pairsAVX512Strip2x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip2x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_2x2, ZERO_C_2x2, POINT_A_1, DOT_STEP_ROWS_2x2, ADVANCE_ROWS1, STORE_BF16_C_2x2)
+
+// PREFETCHW_STRIP_3x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_3x2 \
+	PREFETCHW_STRIP_2x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_3x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_3x2(b, next, off) \
+	LOAD_B_2(b, Z6, Z7, next); \
+	DOT_ROWS_3x2(off, Z8, 6, Z9)
+
+// STORE_BF16_C_3x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_3x2 \
+	STORE_BF16_C_2x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(4, 5, 4); \
+	VMOVDQU16 Z4, K1, (DX)
+
+// func pairsAVX512Strip3x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip3x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_3x2, ZERO_C_3x2, POINT_A_1, DOT_STEP_ROWS_3x2, ADVANCE_ROWS1, STORE_BF16_C_3x2)
+
+// PREFETCHW_STRIP_4x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_4x2 \
+	PREFETCHW_STRIP_3x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_4x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_4x2(b, next, off) \
+	LOAD_B_2(b, Z8, Z9, next); \
+	DOT_ROWS_3x2(off, Z10, 8, Z11); \
+	DOT_ROW_2(off(DX), Z11, 8, 11, 6)
+
+// STORE_BF16_C_4x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_4x2 \
+	STORE_BF16_C_3x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(6, 7, 6); \
+	VMOVDQU16 Z6, K1, (DX)
+
+// func pairsAVX512Strip4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip4x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_4x2, ZERO_C_4x2, POINT_A_2, DOT_STEP_ROWS_4x2, ADVANCE_ROWS2, STORE_BF16_C_4x2)
+
+// PREFETCHW_STRIP_5x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_5x2 \
+	PREFETCHW_STRIP_4x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_5x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_5x2(b, next, off) \
+	LOAD_B_2(b, Z10, Z11, next); \
+	DOT_ROWS_5x2(off, Z12, 10, Z13)
+
+// STORE_BF16_C_5x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_5x2 \
+	STORE_BF16_C_4x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(8, 9, 8); \
+	VMOVDQU16 Z8, K1, (DX)
+
+// func pairsAVX512Strip5x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip5x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_5x2, ZERO_C_5x2, POINT_A_2, DOT_STEP_ROWS_5x2, ADVANCE_ROWS2, STORE_BF16_C_5x2)
+
+// PREFETCHW_STRIP_6x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_6x2 \
+	PREFETCHW_STRIP_5x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_6x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_6x2(b, next, off) \
+	LOAD_B_2(b, Z12, Z13, next); \
+	DOT_ROWS_5x2(off, Z14, 12, Z15); \
+	DOT_ROW_2(off(DX)(R12*2), Z15, 12, 15, 10)
+
+// STORE_BF16_C_6x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_6x2 \
+	STORE_BF16_C_5x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(10, 11, 10); \
+	VMOVDQU16 Z10, K1, (DX)
+
+// func pairsAVX512Strip6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip6x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_6x2, ZERO_C_6x2, POINT_A_2, DOT_STEP_ROWS_6x2, ADVANCE_ROWS2, STORE_BF16_C_6x2)
+
+// PREFETCHW_STRIP_7x2 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_7x2 \
+	PREFETCHW_STRIP_6x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_7x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_7x2(b, next, off) \
+	LOAD_B_2(b, Z14, Z15, next); \
+	DOT_ROWS_7x2(off, Z16, 14, Z17)
+
+// STORE_BF16_C_7x2 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_7x2 \
+	STORE_BF16_C_6x2; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(12, 13, 12); \
+	VMOVDQU16 Z12, K1, (DX)
 
 // func pairsAVX512Strip7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Strip7x32(SB), NOSPLIT, $0-64
@@ -1212,36 +1271,6 @@ TEXT ·pairsAVX512Strip14x32(SB), NOSPLIT, $0-64
 #define FIND_SUBNORMAL_C_1x2 \
 	FIND_SUBNORMAL(Z0, Z1)
 
-// FIND_SUBNORMAL_C_2x2 goes to subnormal if a sum is.
-#define FIND_SUBNORMAL_C_2x2 \
-	FIND_SUBNORMAL_C_1x2; \
-	FIND_SUBNORMAL(Z2, Z3)
-
-// FIND_SUBNORMAL_C_3x2 goes to subnormal if a sum is.
-#define FIND_SUBNORMAL_C_3x2 \
-	FIND_SUBNORMAL_C_2x2; \
-	FIND_SUBNORMAL(Z4, Z5)
-
-// FIND_SUBNORMAL_C_4x2 goes to subnormal if a sum is.
-#define FIND_SUBNORMAL_C_4x2 \
-	FIND_SUBNORMAL_C_3x2; \
-	FIND_SUBNORMAL(Z6, Z7)
-
-// FIND_SUBNORMAL_C_5x2 goes to subnormal if a sum is.
-#define FIND_SUBNORMAL_C_5x2 \
-	FIND_SUBNORMAL_C_4x2; \
-	FIND_SUBNORMAL(Z8, Z9)
-
-// FIND_SUBNORMAL_C_6x2 goes to subnormal if a sum is.
-#define FIND_SUBNORMAL_C_6x2 \
-	FIND_SUBNORMAL_C_5x2; \
-	FIND_SUBNORMAL(Z10, Z11)
-
-// FIND_SUBNORMAL_C_7x2 goes to subnormal if a sum is.
-#define FIND_SUBNORMAL_C_7x2 \
-	FIND_SUBNORMAL_C_6x2; \
-	FIND_SUBNORMAL(Z12, Z13)
-
 // STORE_ROUNDED rounds a row to bfloat16 and stores it.
 #define STORE_ROUNDED(low, lowhalf, high, highhalf) \
 	ROUND_BF16(low, Z30, Z28, Z29, Z31); \
@@ -1256,42 +1285,6 @@ TEXT ·pairsAVX512Strip14x32(SB), NOSPLIT, $0-64
 // STORE_ROUNDED_C_1x2 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_1x2 \
 	STORE_ROUNDED(Z0, Y0, Z1, Y1)
-
-// STORE_ROUNDED_C_2x2 is STORE_BF16_C also of subnormal numbers.
-#define STORE_ROUNDED_C_2x2 \
-	STORE_ROUNDED_C_1x2; \
-	ADDQ R8, DX; \
-	STORE_ROUNDED(Z2, Y2, Z3, Y3)
-
-// STORE_ROUNDED_C_3x2 is STORE_BF16_C also of subnormal numbers.
-#define STORE_ROUNDED_C_3x2 \
-	STORE_ROUNDED_C_2x2; \
-	ADDQ R8, DX; \
-	STORE_ROUNDED(Z4, Y4, Z5, Y5)
-
-// STORE_ROUNDED_C_4x2 is STORE_BF16_C also of subnormal numbers.
-#define STORE_ROUNDED_C_4x2 \
-	STORE_ROUNDED_C_3x2; \
-	ADDQ R8, DX; \
-	STORE_ROUNDED(Z6, Y6, Z7, Y7)
-
-// STORE_ROUNDED_C_5x2 is STORE_BF16_C also of subnormal numbers.
-#define STORE_ROUNDED_C_5x2 \
-	STORE_ROUNDED_C_4x2; \
-	ADDQ R8, DX; \
-	STORE_ROUNDED(Z8, Y8, Z9, Y9)
-
-// STORE_ROUNDED_C_6x2 is STORE_BF16_C also of subnormal numbers.
-#define STORE_ROUNDED_C_6x2 \
-	STORE_ROUNDED_C_5x2; \
-	ADDQ R8, DX; \
-	STORE_ROUNDED(Z10, Y10, Z11, Y11)
-
-// STORE_ROUNDED_C_7x2 is STORE_BF16_C also of subnormal numbers.
-#define STORE_ROUNDED_C_7x2 \
-	STORE_ROUNDED_C_6x2; \
-	ADDQ R8, DX; \
-	STORE_ROUNDED(Z12, Y12, Z13, Y13)
 
 // STRIP_KERNEL_FMA is a StripKernel on float32.
 #define STRIP_KERNEL_FMA(prefetchw, zero, point, step, advance, find, store, round) \
@@ -1321,6 +1314,96 @@ subnormal: \
 	MOVQ DI, DX; \
 	round; \
 	JMP stored
+
+// func f32AVX512BF16Strip1x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip1x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_1x2, ZERO_C_1x2, POINT_A_1, FMA_STEP_ROWS_1x2, ADVANCE_ROWS1, FIND_SUBNORMAL_C_1x2, STORE_BF16_C_1x2, STORE_ROUNDED_C_1x2)
+
+// FIND_SUBNORMAL_C_2x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_2x2 \
+	FIND_SUBNORMAL_C_1x2; \
+	FIND_SUBNORMAL(Z2, Z3)
+
+// STORE_ROUNDED_C_2x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_2x2 \
+	STORE_ROUNDED_C_1x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z2, Y2, Z3, Y3)
+
+// func f32AVX512BF16Strip2x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip2x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_2x2, ZERO_C_2x2, POINT_A_1, FMA_STEP_ROWS_2x2, ADVANCE_ROWS1, FIND_SUBNORMAL_C_2x2, STORE_BF16_C_2x2, STORE_ROUNDED_C_2x2)
+
+// FIND_SUBNORMAL_C_3x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_3x2 \
+	FIND_SUBNORMAL_C_2x2; \
+	FIND_SUBNORMAL(Z4, Z5)
+
+// STORE_ROUNDED_C_3x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_3x2 \
+	STORE_ROUNDED_C_2x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z4, Y4, Z5, Y5)
+
+// func f32AVX512BF16Strip3x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip3x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_3x2, ZERO_C_3x2, POINT_A_1, FMA_STEP_ROWS_3x2, ADVANCE_ROWS1, FIND_SUBNORMAL_C_3x2, STORE_BF16_C_3x2, STORE_ROUNDED_C_3x2)
+
+// FIND_SUBNORMAL_C_4x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_4x2 \
+	FIND_SUBNORMAL_C_3x2; \
+	FIND_SUBNORMAL(Z6, Z7)
+
+// STORE_ROUNDED_C_4x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_4x2 \
+	STORE_ROUNDED_C_3x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z6, Y6, Z7, Y7)
+
+// func f32AVX512BF16Strip4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip4x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_4x2, ZERO_C_4x2, POINT_A_2, FMA_STEP_ROWS_4x2, ADVANCE_ROWS2, FIND_SUBNORMAL_C_4x2, STORE_BF16_C_4x2, STORE_ROUNDED_C_4x2)
+
+// FIND_SUBNORMAL_C_5x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_5x2 \
+	FIND_SUBNORMAL_C_4x2; \
+	FIND_SUBNORMAL(Z8, Z9)
+
+// STORE_ROUNDED_C_5x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_5x2 \
+	STORE_ROUNDED_C_4x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z8, Y8, Z9, Y9)
+
+// func f32AVX512BF16Strip5x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip5x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_5x2, ZERO_C_5x2, POINT_A_2, FMA_STEP_ROWS_5x2, ADVANCE_ROWS2, FIND_SUBNORMAL_C_5x2, STORE_BF16_C_5x2, STORE_ROUNDED_C_5x2)
+
+// FIND_SUBNORMAL_C_6x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_6x2 \
+	FIND_SUBNORMAL_C_5x2; \
+	FIND_SUBNORMAL(Z10, Z11)
+
+// STORE_ROUNDED_C_6x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_6x2 \
+	STORE_ROUNDED_C_5x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z10, Y10, Z11, Y11)
+
+// func f32AVX512BF16Strip6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip6x32(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_6x2, ZERO_C_6x2, POINT_A_2, FMA_STEP_ROWS_6x2, ADVANCE_ROWS2, FIND_SUBNORMAL_C_6x2, STORE_BF16_C_6x2, STORE_ROUNDED_C_6x2)
+
+// FIND_SUBNORMAL_C_7x2 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_7x2 \
+	FIND_SUBNORMAL_C_6x2; \
+	FIND_SUBNORMAL(Z12, Z13)
+
+// STORE_ROUNDED_C_7x2 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_7x2 \
+	STORE_ROUNDED_C_6x2; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED(Z12, Y12, Z13, Y13)
 
 // func f32AVX512BF16Strip7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512BF16Strip7x32(SB), NOSPLIT, $0-64

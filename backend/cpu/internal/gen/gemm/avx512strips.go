@@ -14,11 +14,11 @@ const stripParams = "k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels 
 func (g *gen) strips(prefix string, rows int, t tile) {
 	name := func(mr int) string { return fmt.Sprintf("%s%dx32", prefix, mr) }
 	t.strips, t.vectors = true, 2
-	for mr := rows / 2; mr <= rows; mr++ {
+	for mr := 1; mr <= rows; mr++ {
 		t.name, t.rows = name(mr), mr
 		t.strip(g)
 	}
-	g.table("StripKernel", rows/2, prefix+"32", rows, name)
+	g.table("StripKernel", 1, prefix+"32", rows, name)
 }
 
 // strip writes a kernel that goes along a strip of rows of the result, panel by panel of
