@@ -115,6 +115,9 @@ func (k *implicitGEMM) columnsPay() bool {
 	}
 	here := float64(sources*(steps+4+3*moved)*vectors(k.windowColumns()) + 2*taps + 8*pixels)
 	direct := 1.1 * float64(taps*steps*vectors(k.lanes))
+	if !k.oneChannel() && !k.inRegions() {
+		direct *= 1.5 // patches are gathered
+	}
 	if !k.inPairs() && k.transforms() && k.winogradPays() {
 		direct /= 2
 	}
