@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -52,6 +53,7 @@ func TestMemoryLimit(t *testing.T) {
 // TestEndedRun: runs whose context ends in the middle leave no partially packed
 // operands or unfinished chunks to later runs.
 func TestEndedRun(t *testing.T) {
+	isatest.SkipEmulated(t, "what it tests is portable Go")
 	const m, n, k = 64, 700, 600
 	p := matMulProgram(t, op.Attr{}, dtype.Float32, m, n, k)
 	alloc := func(bytes int) driver.Buffer {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
 // ForEach runs f for every level that the processor supports. Programs that f compiles
@@ -43,6 +44,15 @@ func SkipEmulated(t *testing.T, why string) {
 	if Emulated() && testing.Short() {
 		t.Skip("takes minutes under emulation; " + why)
 	}
+}
+
+// Floats are the float types to test. Under emulation with -short float64 is left out:
+// it is portable Go on every processor.
+func Floats() []dtype.DType {
+	if Emulated() && testing.Short() {
+		return []dtype.DType{dtype.Float16, dtype.BFloat16, dtype.Float32}
+	}
+	return dtype.Floats()
 }
 
 // SkipRace skips a test that takes minutes under the race detector with -short. It
