@@ -62,7 +62,8 @@ type Statistics struct {
 	Subnormal int64 // elements of x that are not 0 and below the smallest normal number of x's type
 	X, Y      Magnitudes
 
-	// Over the finite pairs: Σ(x-y)², Σxy and the largest |x-y|.
+	// Over the finite pairs: Σ(x-y)², Σxy and the largest |x-y|. Sums whose terms leave
+	// the range of float64 are infinite or NaN.
 	SquaredError, Products, LargestError float64
 
 	// Coarse says that bins end at StatsBorders only.
