@@ -41,7 +41,7 @@ var imports = map[string]string{
 	"backend/cpu/internal/gemm":        "backend/cpu/internal/isa backend/cpu/internal/vec backend/dtype golang.org/x/sys/cpu",
 	"backend/cpu/internal/vec":         "backend/cpu/internal/isa backend/dtype",
 	"backend/cpu/internal/isa":         "golang.org/x/sys/cpu",
-	"backend/cpu/internal/isa/isatest": "backend/cpu/internal/isa",
+	"backend/cpu/internal/isa/isatest": "backend/cpu/internal/isa backend/dtype",
 	"backend/cpu/internal/gen":         "backend/cpu/internal/gen/asm backend/cpu/internal/gen/gemm backend/cpu/internal/gen/vec",
 	"backend/cpu/internal/gen/gemm":    "backend/cpu/internal/gen/amd64 backend/cpu/internal/gen/arm64 backend/cpu/internal/gen/asm",
 	"backend/cpu/internal/gen/vec":     "backend/cpu/internal/gen/amd64 backend/cpu/internal/gen/arm64 backend/cpu/internal/gen/asm",
