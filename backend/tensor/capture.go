@@ -15,8 +15,17 @@ type trace struct {
 	done     bool        // the Function has returned: its tensors are dead
 	assigned []*Variable // in order of their first Assign
 
+	derivatives []derivative // calls of Gradients
+
 	predicate  *Tensor // of Assign, see Predicated; nil: always
 	statistics *Tensor // see PredicateStatistics
+}
+
+// derivative is a call of Gradients.
+type derivative struct {
+	loss      *Tensor
+	vars      []*Variable
+	gradients []*Tensor
 }
 
 // assign rebinds v in the recording.

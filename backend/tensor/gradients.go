@@ -40,6 +40,9 @@ func Gradients(loss *Tensor, vars []*Variable) []*Tensor {
 			grads = grads[1:]
 		}
 	}
+	if loss.trace != nil {
+		loss.trace.derivatives = append(loss.trace.derivatives, derivative{loss, slices.Clone(vars), slices.Clone(out)})
+	}
 	return out
 }
 

@@ -1,0 +1,346 @@
+package tensor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// TapID names a value of a step: its path, its operation, and which of those in the
+// order in which they were recorded: "ff_2/MatMul#0". It is the same for every batch
+// of one shape, and in another process.
+type TapID string
+
+// Tap is a value of a step, and how it compares with what it would be in a wider type.
+type Tap struct {
+	ID   TapID
+	Path string // who recorded it: a layer, "layer/grad", "optimizer/variable"; the name of a variable or "argument 0"
+	Op   op.Code
+	Type op.Type
+	Args []int // positions of the operands in Taps.Values
+
+	Scaled   bool      // it has the loss scale in it
+	Constant float64   // of a constant: what was written
+	Variable *Variable // that it is the value of, when the step begins
+	Argument int       // of the Function, counting the tensors of tuples; -1 for others
+
+	// Shadow compares the value with its shadow: the same step computed in the wide
+	// type throughout. Local compares it with what its operation gives in the wide
+	// type on the step's own operands; it is nil unless asked for, and where nothing
+	// is rounded. Both are nil for values that were left out.
+	Shadow, Local *op.Statistics
+}
+
+// Taps are the values of one step, in the order in which they were recorded.
+type Taps struct {
+	Values      []Tap
+	Results     []int        // positions of what the function returned
+	Assigned    []Assignment // what it assigned
+	Derivatives []Derivative // what it differentiated
+}
+
+// Assignment is the new value of a variable.
+type Assignment struct {
+	Variable *Variable
+	Tap      int
+}
+
+// Derivative is a call of Gradients: the loss, and for each variable the
+// gradient, -1 where there is none.
+type Derivative struct {
+	Loss      int
+	Variables []*Variable
+	Gradients []int
+}
+
+// BesideOptions say what Beside computes. The zero value is a shadow in float32
+// with the step's own decisions.
+type BesideOptions struct {
+	Wide dtype.DType // the type of the shadow: Float32, the default, or Float64
+
+	// Free lets the shadow take its own decisions: which way comparisons go, where
+	// maxima lie. The default takes those of the step, so that a ReLU which falls
+	// the other way is no error. Use it when the step is not finite: its decisions
+	// mean nothing then.
+	Free bool
+
+	Local bool // Tap.Local, too: of the step as it was recorded
+
+	// Only selects the values with statistics; nil selects all floats that are
+	// computed or given. Movements, such as Reshape, have none: they round nothing.
+	Only func(*Tap) bool
+
+	// Promote changes the step: values for which it returns a wider type are
+	// computed in that type. Nil changes nothing. It is a remedy on trial.
+	Promote func(*Tap) dtype.DType
+}
+
+// Beside runs the function on in beside itself in a wider type, and changes no
+// variable. Every value has a shadow, a value with the same operation on the shadows
+// of its operands: forward, backward and update, in layers and in code of the
+// user's. Both share arguments, variables and random numbers. The step computes
+// what Call would, to the bit.
+//
+// Loops are unrolled where that makes at most 2^14 values. The shadow of a longer
+// one is a loop, which takes its own decisions, and what is inside is not shown.
+func (fn *Func[In, Out]) Beside(ctx context.Context, in In, o BesideOptions) (taps *Taps, err error) {
+	defer Catch(&err)
+	needs(ctx, "Beside")
+	o.Wide = cmp.Or(o.Wide, dtype.Float32)
+	if o.Wide != dtype.Float32 && o.Wide != dtype.Float64 {
+		Fail("Beside", "got %v for Wide, want float32 or float64", o.Wide)
+	}
+	fn.core.mu.Lock()
+	defer fn.core.mu.Unlock()
+	fn.take(&in)
+	b, err := fn.beside(ctx, in, o)
+	if err != nil {
+		return nil, err
+	}
+	c := &b.plan.own
+	c.args = append(c.args[:0], fn.core.args...)
+	results, err := b.plan.run(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return b.read(results)
+}
+
+// beside is a plan that runs a step beside itself.
+type beside struct {
+	plan *plan
+	taps Taps
+	fill []comparison // what each result of the plan is
+}
+
+// comparison says which statistics of which tap a result has.
+type comparison struct {
+	tap   int
+	local bool
+}
+
+// read fills in a copy of the taps from the results of a run.
+func (b *beside) read(results []*Tensor) (*Taps, error) {
+	taps := b.taps
+	taps.Values = slices.Clone(taps.Values)
+	for i, f := range b.fill {
+		x, err := results[i].Float64s()
+		if err != nil {
+			return nil, err
+		}
+		s, err := op.DecodeStatistics(x)
+		if err != nil {
+			return nil, err
+		}
+		if f.local {
+			taps.Values[f.tap].Local = s
+		} else {
+			taps.Values[f.tap].Shadow = s
+		}
+		results[i].Release()
+	}
+	return &taps, nil
+}
+
+// beside records the function for arguments like those of the call in progress.
+func (fn *Func[In, Out]) beside(ctx context.Context, in In, o BesideOptions) (*beside, error) {
+	b := &beside{plan: &plan{}}
+	p := b.plan
+	for _, a := range fn.core.args {
+		if !a.typ.Shape.Known() {
+			Fail("Beside", "an argument is %v, want one of known shape", a.typ)
+		}
+		p.types, p.given = append(p.types, a.typ), append(p.given, a.gradient)
+	}
+	var out Out
+	err := fn.core.record(ctx, false, func(tr *trace) {
+		args := make([]*Tensor, len(fn.core.args))
+		for i, a := range fn.core.args {
+			args[i] = &Tensor{op: op.Param, typ: a.typ, seq: sequence.Add(1), trace: tr, argument: i, gradient: a.gradient}
+		}
+		out = fn.f(fn.in.replace(in, ptr(&in), args).(In))
+	}, func(tr *trace) error {
+		results := fn.out.tensors(nil, ptr(&out))
+		for _, r := range results {
+			if r.err != nil {
+				return r.err
+			}
+		}
+		return b.compile(ctx, tr, results, fn.core.options, o)
+	})
+	return b, err
+}
+
+// compile compiles what tr recorded beside itself.
+func (b *beside) compile(ctx context.Context, tr *trace, results []*Tensor, options ir.Options, o BesideOptions) error {
+	c := newCapture(tr)
+	var roots []*Tensor
+	for _, v := range tr.assigned {
+		roots = append(roots, v.bound)
+	}
+	roots = append(roots, results...)
+	for _, d := range tr.derivatives { // a scaled loss is computed only to be shown
+		roots = append(roots, d.loss)
+		for _, t := range d.gradients {
+			if t != nil {
+				roots = append(roots, t)
+			}
+		}
+	}
+	c.roots(roots...)
+	g := c.graph
+	tensors := make(map[*ir.Value]*Tensor, len(c.values))
+	for t, v := range c.values {
+		if old := tensors[v]; old == nil || t.seq < old.seq { // two leaves may be one input
+			tensors[v] = t
+		}
+	}
+	unroll(g)
+	b.describe(g, tensors, c.sources)
+	at := make(map[*ir.Value]int, len(g.Values))
+	for i, v := range g.Values {
+		at[v] = i
+	}
+	position := func(t *Tensor) int {
+		if t == nil || c.values[t] == nil {
+			return -1
+		}
+		if i, ok := at[c.values[t]]; ok {
+			return i
+		}
+		return -1
+	}
+	for _, v := range tr.assigned {
+		b.taps.Assigned = append(b.taps.Assigned, Assignment{v, position(v.bound)})
+	}
+	for _, t := range results {
+		b.taps.Results = append(b.taps.Results, position(t))
+	}
+	for _, d := range tr.derivatives {
+		e := Derivative{Loss: position(d.loss), Variables: d.vars}
+		for _, t := range d.gradients {
+			e.Gradients = append(e.Gradients, position(t))
+		}
+		b.taps.Derivatives = append(b.taps.Derivatives, e)
+	}
+	if err := b.compare(g, o); err != nil {
+		return err
+	}
+	d, err := backend.Default()
+	if err != nil {
+		return err
+	}
+	p := b.plan
+	if p.program, p.graph, err = backend.Compile(ctx, d, g, options); err != nil {
+		return err
+	}
+	p.tags = make([]*GradientTag, len(p.graph.Outputs))
+	p.finish(c.sources)
+	return nil
+}
+
+// maxUnrolled is how many values a loop may become.
+const maxUnrolled = 1 << 14
+
+// unroll replaces loops by their steps, so that what is in them is seen.
+func unroll(g *ir.Graph) {
+	for i := 0; i < len(g.Values); i++ {
+		v := g.Values[i]
+		if v.Op == op.Loop && v.Attr.Loop.Steps*(len(v.Attr.Loop.Code)+1) <= maxUnrolled {
+			g.Expand(v)
+			i-- // loops in loops
+		}
+	}
+}
+
+// describe makes the taps of the values of g.
+func (b *beside) describe(g *ir.Graph, tensors map[*ir.Value]*Tensor, sources []source) {
+	at := make(map[*ir.Value]int, len(g.Values))
+	number := map[string]int{}
+	for i, v := range g.Values {
+		at[v] = i
+		name := fmt.Sprintf("%s/%v", v.Path, v.Op)
+		t := Tap{ID: TapID(fmt.Sprintf("%s#%d", name, number[name])), Path: v.Path, Op: v.Op, Type: v.Type, Argument: -1}
+		number[name]++
+		for _, a := range v.Args {
+			t.Args = append(t.Args, at[a])
+		}
+		switch {
+		case v.Op == op.Const && v.Attr.Data == nil:
+			t.Constant = v.Attr.Value
+		case v.Op == op.Param:
+			s := sources[v.Attr.Index]
+			t.Argument, t.Variable = s.argument, s.variable
+		}
+		if r := tensors[v]; r != nil {
+			t.Scaled = r.scaled != nil
+		} else { // of an expansion: scaled if an operand is
+			for _, a := range t.Args {
+				t.Scaled = t.Scaled || b.taps.Values[a].Scaled && v.Type.DType.IsFloat()
+			}
+		}
+		b.taps.Values = append(b.taps.Values, t)
+	}
+}
+
+// compare adds the shadow to g, and statistics as the outputs of g.
+func (b *beside) compare(g *ir.Graph, o BesideOptions) error {
+	values := slices.Clone(g.Values)
+	step := make(map[*ir.Value]*ir.Value, len(values))
+	for _, v := range values {
+		step[v] = v
+	}
+	if o.Promote != nil {
+		at := make(map[*ir.Value]int, len(values))
+		for i, v := range values {
+			at[v] = i
+		}
+		promoted, err := g.Retype(values, ir.Retyping{Least: func(v *ir.Value) dtype.DType { return o.Promote(&b.taps.Values[at[v]]) }})
+		if err != nil {
+			return err
+		}
+		step = promoted
+	}
+	// Of all values: a promoted step takes other decisions, and those are forced.
+	shadows, err := g.Retype(slices.Clone(g.Values), ir.Retyping{Least: func(*ir.Value) dtype.DType { return o.Wide }, Forced: !o.Free, Path: "shadow/"})
+	if err != nil {
+		return err
+	}
+	output := func(v, reference *ir.Value, f comparison) error {
+		t, err := op.Infer(op.Stats, op.Attr{}, v.Type, reference.Type)
+		if err != nil {
+			return err
+		}
+		g.Output(g.Add(op.Stats, op.Attr{}, t, v.Path, v, reference), -1)
+		b.fill = append(b.fill, f)
+		return nil
+	}
+	for i, v := range values {
+		t := &b.taps.Values[i]
+		if o.Only != nil && !o.Only(t) || !v.Type.DType.IsFloat() || v.Op.Info().Class == op.Movement {
+			continue
+		}
+		if err := output(step[v], shadows[step[v]], comparison{tap: i}); err != nil {
+			return err
+		}
+		if !o.Local || v.Op == op.Param {
+			continue
+		}
+		alone, err := g.RetypeAlone(v, o.Wide, "alone/")
+		if err != nil {
+			return err
+		}
+		if alone != v {
+			if err := output(v, alone, comparison{tap: i, local: true}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
