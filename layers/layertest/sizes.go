@@ -112,8 +112,11 @@ func absurd(t *testing.T, name string, l layers.Layer, c Case) (outcome string) 
 		return y.Unpack()
 	}, owned{l})
 	y, err := f.Call(ctx, in)
-	if took := time.Since(start); took > 2*deadline {
-		t.Errorf("%s: it ended %v after its deadline, with %v", name, took-deadline, err)
+	switch late := time.Since(start) - deadline; {
+	case late > 10*time.Second: // it takes no notice of the deadline
+		t.Errorf("%s: it ended %v after its deadline, with %v", name, late, err)
+	case late > deadline/2: // or the machine is busy
+		t.Logf("%s: it ended %v after its deadline, with %v", name, late, err)
 	}
 	var memory *backend.MemoryError
 	var e *tensor.Error
