@@ -14,6 +14,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
+	"github.com/mezzo-ml/mezzo/keras/doctor"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
 	"github.com/mezzo-ml/mezzo/keras/saving"
 	"github.com/mezzo-ml/mezzo/layers"
@@ -41,6 +42,8 @@ var snippets = map[string]func() error{
 	"atTheFloor":     atTheFloor,
 	"memoryPlan":     memoryPlan,
 	"nonFinite":      nonFinite,
+	"sickStep":       sickStep,
+	"healedStep":     healedStep,
 	"debugNonFinite": debugNonFinite,
 	"explain":        explain,
 	"serve":          serve,
@@ -236,6 +239,80 @@ func debugNonFinite() error {
 	step, batch := overflowing()
 	_, err := step.Call(ctx, batch)
 	fmt.Println(err)
+	return nil
+}
+
+// ownNorm is a layer that a user wrote: each row over the root of its mean square.
+type ownNorm struct {
+	Name, DType string
+
+	layers.Base
+}
+
+func (n *ownNorm) Config() layers.Config { return layers.Config{Name: n.Name, DType: n.DType} }
+
+func (n *ownNorm) Build(...layers.Shape) error { return nil }
+
+func (n *ownNorm) Call(_ layers.Pass, x *keras.Tensor) *keras.Tensor {
+	meanSquare := x.Square().MeanKeep(1)
+	return x.Div(meanSquare.AddScalar(1e-3).Sqrt())
+}
+
+// sickModel has large activations in front of that layer.
+func sickModel() (model *keras.Model, batch keras.Batch, err error) {
+	defer policy.SetGlobal(policy.SetGlobal("mixed_float16"))
+	in := keras.Input(784)
+	x := keras.Apply(&layers.Dense{Units: 64, Name: "wide", KernelInitializer: "random_normal(stddev=50, seed=1)"}, in)
+	x = keras.Apply(&ownNorm{Name: "own_norm"}, x)
+	x = keras.Apply(&layers.Dense{Units: 64, Activation: "relu", Name: "dense"}, x)
+	if model, err = keras.NewModel(in, keras.Apply(&layers.Dense{Units: 10, Name: "logits"}, x)); err != nil {
+		return nil, batch, err
+	}
+	train, _, err := digits.Load()
+	if err != nil {
+		return nil, batch, err
+	}
+	for batch, err = range train.Take(32).Batch(32).Batches() {
+		break
+	}
+	return model, batch, err
+}
+
+var trainable = keras.CompileConfig{Loss: &losses.SparseCategoricalCrossentropy{FromLogits: true}}
+
+func sickStep() error {
+	model, batch, err := sickModel()
+	if err != nil {
+		return err
+	}
+	if err := model.Compile(trainable); err != nil {
+		return err
+	}
+	report, err := doctor.Examine(ctx, model, batch, doctor.Config{})
+	if err != nil {
+		return err
+	}
+	fmt.Print(report)
+	return nil
+}
+
+func healedStep() error {
+	model, batch, err := sickModel()
+	if err != nil {
+		return err
+	}
+	healed, err := model.CloneUnder("", policy.Map{"own_norm": "float32"}, false)
+	if err != nil {
+		return err
+	}
+	if err := healed.Compile(trainable); err != nil {
+		return err
+	}
+	report, err := doctor.Examine(ctx, healed, batch, doctor.Config{})
+	if err != nil {
+		return err
+	}
+	fmt.Print(report)
 	return nil
 }
 

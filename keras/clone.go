@@ -21,7 +21,8 @@ func (m *Model) Clone(policyName string) (*Model, error) {
 // policies: the layers with a key in byPath have that policy, the others policyName,
 // or with "" the policy they were built with. Layers whose field DType names a
 // policy keep that, unless force is set and byPath has a key for them. The map of
-// policy.SetGlobalMap is not read, unless byPath is nil. The copy is not compiled.
+// policy.SetGlobalMap is not read, unless byPath is nil. The copy is not compiled: see
+// CompileConfig.
 //
 // Weights, moving statistics and states of random numbers are copied by their names
 // and converted to the type that the copy stores them in. The model must be built.

@@ -127,6 +127,16 @@ func (m *Model) Compile(c CompileConfig) error {
 	return nil
 }
 
+// CompileConfig returns what Compile was called with, and whether it was (Keras:
+// get_compile_config). Metrics have a state, which models must not share: compile a
+// copy of the model with others, or with none.
+func (m *Model) CompileConfig() (c CompileConfig, ok bool) {
+	if m.training == nil {
+		return CompileConfig{}, false
+	}
+	return m.training.config, true
+}
+
 // Optimizer returns the optimizer that training uses: the one given to
 // Compile, wrapped in a LossScaleOptimizer if the loss is scaled. It is nil
 // before Compile.

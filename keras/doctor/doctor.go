@@ -1,0 +1,383 @@
+// Package doctor finds out what 16 bits do to a training step and what helps.
+//
+// [Examine] runs one step of a model beside itself in float32: every value, forward,
+// backward and update, has a shadow that was computed in float32 throughout (see
+// [tensor.Func.Beside]). From their statistics it says where the step goes wrong and
+// why, and searches the smallest remedy: a loss scale, or a map of policies. A remedy
+// is run before it is proposed. Nothing of the model changes.
+//
+//	report, err := doctor.Examine(ctx, model, batch, doctor.Config{})
+//	fmt.Print(report)
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/optimizers"
+	"github.com/mezzo-ml/mezzo/policy"
+)
+
+// Config has the arguments of Examine. The zero value is the default.
+type Config struct {
+	// Tolerance is the relative error of the loss and of each gradient, as a norm, up
+	// to which a step is healthy. Default: 0.01, 0.08 if a layer computes in bfloat16,
+	// 0.25 if one computes in 8 bits; 7 times the error of healthy steps.
+	Tolerance float64
+
+	Trials int      // remedies that are tried at most; default 40
+	Prefer []string // policies of remedies, the preferred one first; default: float32
+}
+
+// Kind is what is wrong with a step.
+type Kind string
+
+// The kinds, in the order in which they are looked for.
+const (
+	Healthy         Kind = "healthy"
+	Given           Kind = "given"            // the batch or a variable is not finite
+	Diverged        Kind = "diverged"         // the numbers leave the range of float32, too
+	Formula         Kind = "formula"          // float32 is not enough for the formula, float64 is
+	Scale           Kind = "loss scale"       // another loss scale is all that is needed
+	FlushedConstant Kind = "flushed constant" // a constant is 0 in the compute type
+	Overflow        Kind = "overflow"         // a value leaves the range of its type
+	RoundedOperand  Kind = "rounded operand"  // an operation is invalid on the operand that was rounded
+	Underflow       Kind = "underflow"        // many values of the forward pass become 0
+	Rounding        Kind = "rounding"         // a rounding error is amplified, or adds up
+)
+
+// Report is the result of an examination.
+type Report struct {
+	Kind    Kind
+	Summary string // in a sentence
+
+	Before   Verdict      // on the step as it is
+	Origin   *tensor.Tap  // the first value that goes wrong; nil if none does
+	Noise    []string     // variables whose gradients are nothing but rounding errors, in float32 as well
+	Scale    ScaleAdvice  // for a model that computes in float16
+	Remedy   Remedy       // what helps
+	Taps     *tensor.Taps // the step beside its shadow
+	Suspects []Suspect    // layers that may need another policy, the likeliest first
+	Trials   int          // how many steps the search has run
+}
+
+// Verdict says how good the loss and the gradients of a step are.
+type Verdict struct {
+	Finite   bool    // the loss and all gradients are
+	Loss     float64 // relative error of the loss
+	Gradient float64 // the largest relative error of a gradient, as a norm
+	Worst    string  // the variable with that gradient
+}
+
+// Remedy is what makes the step healthy.
+type Remedy struct {
+	Map      policy.Map // for Model.CloneUnder and policy.SetGlobalMap; nil if none is needed
+	Scale    float64    // loss scale; 0 if the present one is right
+	Advice   string     // what to do where no map and no scale helps
+	Verified bool       // the step was run with it, and After is the verdict
+	After    Verdict
+}
+
+// Suspect is a layer that may need another policy.
+type Suspect struct {
+	Layer string
+	Why   string
+	score float64
+}
+
+// Examine examines the training step of a compiled model on a batch.
+func Examine(ctx context.Context, m *keras.Model, b keras.Batch, c Config) (*Report, error) {
+	e, err := newExamination(m, b, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.examine(ctx); err != nil {
+		return nil, fmt.Errorf("doctor: %w", err)
+	}
+	return e.report, nil
+}
+
+// examination is one call of Examine.
+type examination struct {
+	model     *keras.Model
+	compiled  keras.CompileConfig
+	batch     keras.Batch
+	config    Config
+	tolerance float64
+	scale     float64  // the present loss scale; 1 if there is none
+	layers    []string // with a compute type of 16 bits, in the order of the model
+	order     map[string]int
+	noise     map[string]bool // names of variables; nil: not known yet
+	report    *Report
+	tried     map[string]outcome
+}
+
+func newExamination(m *keras.Model, b keras.Batch, c Config) (*examination, error) {
+	compiled, ok := m.CompileConfig()
+	if !ok {
+		return nil, fmt.Errorf("doctor: the model is not compiled")
+	}
+	e := &examination{model: m, compiled: compiled, batch: b, config: c, scale: 1, order: map[string]int{}, tried: map[string]outcome{}, report: &Report{}}
+	if e.config.Trials == 0 {
+		e.config.Trials = 40
+	}
+	if len(e.config.Prefer) == 0 {
+		e.config.Prefer = []string{policy.Float32}
+	}
+	for _, name := range e.config.Prefer {
+		if _, err := policy.Parse(name); err != nil {
+			return nil, fmt.Errorf("doctor: Prefer: %w", err)
+		}
+	}
+	if s, ok := m.Optimizer().(*optimizers.LossScaleOptimizer); ok {
+		r, err := s.Result()
+		if err != nil {
+			return nil, err
+		}
+		e.scale = r.LossScale
+	}
+	e.tolerance = 0.01
+	var add func(ls []layers.Layer)
+	add = func(ls []layers.Layer) {
+		for _, l := range ls {
+			if inner := keras.ModelOf(l); inner != nil {
+				add(inner.Layers())
+				continue
+			}
+			base := layers.BaseOf(l)
+			e.order[base.Path()] = len(e.order)
+			p := base.Policy()
+			if p.Compute.Is16() {
+				e.layers = append(e.layers, base.Path())
+			}
+			switch {
+			case p.Float8:
+				e.tolerance = max(e.tolerance, 0.25)
+			case p.Compute == dtype.BFloat16:
+				e.tolerance = max(e.tolerance, 0.08)
+			}
+		}
+	}
+	add(m.Layers())
+	if c.Tolerance != 0 {
+		e.tolerance = c.Tolerance
+	}
+	return e, nil
+}
+
+// ok reports whether a step with this verdict is healthy.
+func (e *examination) ok(v Verdict) bool {
+	return v.Finite && v.Loss <= e.tolerance && v.Gradient <= e.tolerance
+}
+
+func (e *examination) examine(ctx context.Context) error {
+	r := e.report
+	forced, err := e.observe(ctx, e.model, tensor.BesideOptions{Local: true})
+	if err != nil {
+		return err
+	}
+	r.Taps = forced.Taps
+	if r.Before = forced.verdict(nil); !e.ok(r.Before) {
+		// Errors of gradients that are noise are no illness.
+		if err := e.findNoise(ctx); err != nil {
+			return err
+		}
+		r.Before = forced.verdict(e.isNoise)
+	}
+	if e.ok(r.Before) {
+		r.Kind = Healthy
+		r.Scale = forced.scaleAdvice(e.scale)
+		r.Summary = fmt.Sprintf("The step is healthy: the loss is off by %.2g, the worst gradient (%s) by %.2g.", r.Before.Loss, r.Before.Worst, r.Before.Gradient)
+		return nil
+	}
+	origin := forced.origin()
+	if origin >= 0 {
+		r.Origin = &forced.Values[origin]
+	}
+	// The decisions of a step that is not finite mean nothing.
+	free := forced
+	if origin >= 0 {
+		if free, err = e.observe(ctx, e.model, tensor.BesideOptions{Free: true}); err != nil {
+			return err
+		}
+	}
+	r.Scale = free.scaleAdvice(e.scale)
+	if stop, err := e.beyondPolicies(ctx, forced, free, origin); stop || err != nil {
+		return err
+	}
+	passes, err := e.try(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if passes {
+		at := e.tried[keyOf(nil)]
+		r.Kind = Scale
+		r.Remedy = Remedy{Scale: at.scale, Verified: true, After: at.verdict}
+		r.Summary = fmt.Sprintf("The loss scale %v does not fit: with %v the step is healthy.", e.scale, at.scale)
+		return nil
+	}
+	e.suspect(free, forced)
+	r.Kind, r.Summary = e.kind(forced, free, origin)
+	return e.search(ctx)
+}
+
+// observed is a step that was run beside its shadow.
+type observed struct {
+	*tensor.Taps
+	bad []int64 // of each value: elements that are not finite
+}
+
+func (e *examination) observe(ctx context.Context, m *keras.Model, o tensor.BesideOptions) (*observed, error) {
+	return e.observeOn(ctx, m, e.batch, o)
+}
+
+func (e *examination) observeOn(ctx context.Context, m *keras.Model, b keras.Batch, o tensor.BesideOptions) (*observed, error) {
+	e.report.Trials++
+	taps, err := m.Beside(ctx, b, o)
+	if err != nil {
+		return nil, err
+	}
+	r := &observed{taps, make([]int64, len(taps.Values))}
+	for i, t := range taps.Values {
+		if t.Shadow != nil {
+			r.bad[i] = t.Shadow.X.NaNs + t.Shadow.X.Infinities
+			continue
+		}
+		if t.Type.DType.IsFloat() { // it moves elements
+			for _, a := range t.Args {
+				r.bad[i] = max(r.bad[i], r.bad[a])
+			}
+		}
+	}
+	return r, nil
+}
+
+// relative is ‖x-y‖/‖y‖ over the finite elements of a value and its reference.
+func relative(s *op.Statistics) float64 {
+	if s == nil || s.SquaredError == 0 {
+		return 0
+	}
+	return math.Sqrt(s.SquaredError / s.Y.Squares) // of 0: infinite
+}
+
+// verdict judges the loss and all gradients but those that noise accepts.
+func (r *observed) verdict(noise func(*tensor.Variable) bool) Verdict {
+	v := Verdict{Finite: true}
+	for _, d := range r.Derivatives {
+		if d.Loss >= 0 {
+			v.Finite = v.Finite && r.bad[d.Loss] == 0
+			v.Loss = max(v.Loss, relative(r.Values[d.Loss].Shadow))
+		}
+		for i, g := range d.Gradients {
+			if g < 0 {
+				continue
+			}
+			v.Finite = v.Finite && r.bad[g] == 0
+			if noise != nil && noise(d.Variables[i]) {
+				continue
+			}
+			if x := r.error(g); x > v.Gradient || v.Worst == "" {
+				v.Gradient, v.Worst = x, d.Variables[i].Name()
+			}
+		}
+	}
+	return v
+}
+
+// error is the relative error of value i, or of what it moves.
+func (r *observed) error(i int) float64 {
+	for r.Values[i].Shadow == nil && len(r.Values[i].Args) > 0 {
+		i = r.Values[i].Args[0]
+	}
+	return relative(r.Values[i].Shadow)
+}
+
+// shadowFinite reports whether the shadows of the loss and the gradients are finite.
+func (r *observed) shadowFinite() bool {
+	for _, d := range r.Derivatives {
+		for _, i := range append(slices.Clone(d.Gradients), d.Loss) {
+			if i < 0 {
+				continue
+			}
+			for r.Values[i].Shadow == nil && len(r.Values[i].Args) > 0 {
+				i = r.Values[i].Args[0]
+			}
+			if s := r.Values[i].Shadow; s != nil && s.Y.NaNs+s.Y.Infinities > 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// origin is the first value that is not finite although its operands are, or -1.
+func (r *observed) origin() int {
+	for i, t := range r.Values {
+		if r.bad[i] > 0 && !slices.ContainsFunc(t.Args, func(a int) bool { return r.bad[a] > 0 }) {
+			return i
+		}
+	}
+	return -1
+}
+
+// noiseRows is how many samples of a batch decide whether a gradient is noise: float64
+// products are slow, so fewer for large models.
+func (e *examination) noiseRows() int {
+	weights := 1
+	for _, v := range e.model.TrainableVariables() {
+		weights += v.Shape().Size()
+	}
+	return max(2, 1<<26/weights)
+}
+
+// findNoise finds the variables whose gradients float32 has no digits of either: those
+// that are 0 in exact arithmetic, such as of a bias in front of a normalization.
+func (e *examination) findNoise(ctx context.Context) error {
+	everything := func(*tensor.Tap) dtype.DType { return dtype.Float32 }
+	o := tensor.BesideOptions{Wide: dtype.Float64, Promote: everything}
+	r, err := e.observeOn(ctx, e.model, head(e.batch, e.noiseRows()), o)
+	if err != nil { // a model for batches of one size
+		if r, err = e.observe(ctx, e.model, o); err != nil {
+			return err
+		}
+	}
+	e.noise = map[string]bool{}
+	for _, d := range r.Derivatives {
+		for i, g := range d.Gradients {
+			if name := d.Variables[i].Name(); g >= 0 && r.error(g) > 1e-3 && !e.noise[name] {
+				e.noise[name] = true
+				e.report.Noise = append(e.report.Noise, name)
+			}
+		}
+	}
+	return nil
+}
+
+func (e *examination) isNoise(v *tensor.Variable) bool { return e.noise[v.Name()] }
+
+// head is the first n samples of a batch.
+func head(b keras.Batch, n int) keras.Batch {
+	cut := func(t *keras.Tensor) *keras.Tensor {
+		if t == nil {
+			return nil
+		}
+		parts := slices.Clone(t.Unpack())
+		for i, p := range parts {
+			if p.Rank() > 0 && p.Dim(0) > n {
+				parts[i] = p.Slice(0, 0, n)
+			}
+		}
+		if t.IsTuple() {
+			return tensor.Tuple(parts...)
+		}
+		return parts[0]
+	}
+	return keras.Batch{X: cut(b.X), Y: cut(b.Y), Weight: cut(b.Weight)}
+}

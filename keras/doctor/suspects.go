@@ -1,0 +1,232 @@
+package doctor
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// visible is a relative error that is worth a cause.
+const visible = 0.02
+
+// Scores of suspects: what cannot be held, what reads it, what amplifies errors, what
+// they come from, what becomes 0.
+const (
+	scoreNonFinite = 1e9 + 1
+	scoreRange     = 1e9
+	scoreReader    = 1e8
+	scoreError     = 1e3
+	scoreSource    = 0.99e3
+	scoreFlushed   = 1e4
+)
+
+// layerOf returns the layer that recorded a value, or "".
+func (e *examination) layerOf(path string) string {
+	path = strings.TrimSuffix(path, "/grad")
+	for ; path != ""; path = path[:max(strings.LastIndexByte(path, '/'), 0)] {
+		if _, ok := e.order[path]; ok {
+			return path
+		}
+	}
+	return ""
+}
+
+func isGradient(path string) bool { return strings.HasSuffix(path, "/grad") }
+
+// suspect ranks the layers: those whose numbers their type cannot hold according to
+// the free shadow, those where errors become visible according to the forced one, and
+// those where such errors come from.
+func (e *examination) suspect(free, forced *observed) {
+	found := map[string]Suspect{}
+	note := func(path string, score float64, format string, args ...any) {
+		if l := e.layerOf(path); l != "" && score > found[l].score {
+			found[l] = Suspect{l, fmt.Sprintf(format, args...), score}
+		}
+	}
+	for i := range free.Values {
+		t := &free.Values[i]
+		s := t.Shadow
+		if s == nil || isGradient(t.Path) && t.Scaled { // which is a matter of the loss scale
+			continue
+		}
+		if !t.Type.DType.Is16() {
+			continue
+		}
+		if beyond(t.Type.DType, s) {
+			note(t.Path, scoreRange, "%v of %.3g in %v", t.Op, s.Y.Largest, t.Type.DType)
+		}
+		for _, k := range t.Args {
+			if a := &free.Values[k]; a.Type.DType.Is16() && a.Shadow != nil && beyond(a.Type.DType, a.Shadow) {
+				note(t.Path, scoreReader, "%v reads %.3g", t.Op, a.Shadow.Y.Largest)
+			}
+		}
+		if share := flushed(t.Type.DType, s); share > 0.1 {
+			note(t.Path, scoreFlushed*share, "%v: %.0f %% become 0", t.Op, 100*share)
+		}
+	}
+	for i := range forced.Values {
+		t := &forced.Values[i]
+		s := t.Shadow
+		if s == nil {
+			continue
+		}
+		if bad := forced.bad[i] > 0; bad {
+			if s.Y.NaNs+s.Y.Infinities == 0 && !t.Scaled && !slices.ContainsFunc(t.Args, func(a int) bool { return forced.bad[a] > 0 }) {
+				note(t.Path, scoreNonFinite, "%v makes what is not finite", t.Op)
+			}
+			continue
+		}
+		own := relative(s)
+		if !(own >= visible) {
+			continue
+		}
+		worst := forced.worstOperand(i)
+		before := 0.0
+		if worst >= 0 {
+			if before = forced.error(worst); before >= own/4 {
+				continue // it came with an operand
+			}
+		}
+		note(t.Path, scoreError*min(own, 10), "%v: an error of %.2g from operands with %.2g", t.Op, own, before)
+		for k := worst; k >= 0; k = forced.worstOperand(k) {
+			a := &forced.Values[k]
+			if a.Local != nil && relative(a.Local) >= forced.error(k)/2 {
+				note(a.Path, scoreSource*min(own, 10), "%v rounds by %.2g, which %s turns into %.2g", a.Op, relative(a.Local), t.Path, own)
+				break
+			}
+		}
+	}
+	for _, s := range found {
+		e.report.Suspects = append(e.report.Suspects, s)
+	}
+	slices.SortFunc(e.report.Suspects, func(a, b Suspect) int {
+		if a.score != b.score {
+			if a.score > b.score {
+				return -1
+			}
+			return 1
+		}
+		return e.order[a.Layer] - e.order[b.Layer]
+	})
+}
+
+// flushed is the share of the elements that are 0 because they are too small for the
+// type. A difference that is 0 because its operands were rounded is none of them.
+func flushed(d dtype.DType, s *op.Statistics) float64 {
+	_, least := d.Exponents()
+	return float64(min(s.Flushed, s.Y.Below(least))) / float64(max(s.Count, 1))
+}
+
+// beyond reports whether the shadow has numbers that the type cannot hold.
+func beyond(d dtype.DType, s *op.Statistics) bool { return s.Y.Largest > d.Max() }
+
+// worstOperand is the operand of value i with the largest error, or -1.
+func (r *observed) worstOperand(i int) int {
+	worst, most := -1, math.Inf(-1)
+	for _, a := range r.Values[i].Args {
+		if r.Values[a].Type.DType.IsFloat() {
+			if x := r.error(a); x > most {
+				worst, most = a, x
+			}
+		}
+	}
+	return worst
+}
+
+// kind says what is wrong with a step that a loss scale does not mend, and in a
+// sentence.
+func (e *examination) kind(forced, free *observed, origin int) (Kind, string) {
+	if origin >= 0 && (!e.report.Before.Finite || forced.spoils(origin)) {
+		t := &forced.Values[origin]
+		what := fmt.Sprintf("%s: %v in %v", where(t.Path), t.Op, t.Type.DType)
+		switch l := t.Local; {
+		case l == nil || l.Y.NaNs+l.Y.Infinities == 0:
+			return Overflow, fmt.Sprintf("%s overflows: in float32 it is up to %.3g, and %v ends at %.6g.", what, free.Values[origin].Shadow.Y.Largest, t.Type.DType, t.Type.DType.Max())
+		default:
+			k, underflow := forced.flushedBefore(origin)
+			if underflow >= 0 {
+				u := &forced.Values[underflow]
+				return Underflow, fmt.Sprintf("%s is not finite: %.0f %% of what %v of %s gives become 0 in %v.", what, 100*flushed(u.Type.DType, u.Shadow), u.Op, where(u.Path), u.Type.DType)
+			}
+			if k >= 0 {
+				c := &forced.Values[k]
+				return FlushedConstant, fmt.Sprintf("%s is not finite: the constant %.3g of %s is 0 in %v.", what, c.Constant, where(c.Path), c.Type.DType)
+			}
+			return RoundedOperand, fmt.Sprintf("%s is not finite on the operands that it gets: they were rounded, and float32 operands are finite.", what)
+		}
+	}
+	for _, s := range e.report.Suspects {
+		switch {
+		case s.score >= scoreReader:
+			return Overflow, fmt.Sprintf("Layer %s: %s.", s.Layer, s.Why)
+		case strings.HasSuffix(s.Why, "become 0"):
+			return Underflow, fmt.Sprintf("Layer %s: %s.", s.Layer, s.Why)
+		default:
+			return Rounding, fmt.Sprintf("Layer %s: %s.", s.Layer, s.Why)
+		}
+	}
+	return Rounding, fmt.Sprintf("Errors add up: the worst gradient (%s) is off by %.2g.", e.report.Before.Worst, e.report.Before.Gradient)
+}
+
+func where(path string) string {
+	if path == "" {
+		return "outside of layers"
+	}
+	return "layer " + path
+}
+
+// spoils reports whether value i, which is not finite, makes finite values wrong: x/∞
+// is 0. A mask may leave it out instead.
+func (r *observed) spoils(i int) bool {
+	reached := map[int]bool{i: true}
+	for k := i + 1; k < len(r.Values); k++ {
+		t := &r.Values[k]
+		if !slices.ContainsFunc(t.Args, func(a int) bool { return reached[a] }) {
+			continue
+		}
+		switch {
+		case r.bad[k] > 0:
+			reached[k] = true
+		case t.Type.DType.IsFloat() && t.Shadow != nil && relative(t.Shadow) >= visible:
+			return true
+		}
+	}
+	return false
+}
+
+// flushedBefore looks in the values that value i is computed from for a constant that
+// is 0 in its type, and for the first one of which many elements became 0; -1 if
+// there is none.
+func (r *observed) flushedBefore(i int) (constant, value int) {
+	constant, value = -1, -1
+	seen := map[int]bool{}
+	var find func(k int)
+	find = func(k int) {
+		if seen[k] {
+			return
+		}
+		seen[k] = true
+		switch t := &r.Values[k]; {
+		case t.Op == op.Const:
+			if t.Shadow != nil && t.Shadow.Flushed > 0 {
+				constant = k
+			}
+		default:
+			flushes := t.Shadow != nil && t.Type.DType.Is16() && flushed(t.Type.DType, t.Shadow) > 0.1
+			if flushes && (value < 0 || k < value) {
+				value = k
+			}
+			if flushes || t.Path == r.Values[i].Path {
+				for _, a := range t.Args {
+					find(a)
+				}
+			}
+		}
+	}
+	find(i)
+	return constant, value
+}
