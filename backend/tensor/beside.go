@@ -159,13 +159,7 @@ func (fn *Func[In, Out]) beside(ctx context.Context, in In, o BesideOptions) (*b
 		p.types, p.given = append(p.types, a.typ), append(p.given, a.gradient)
 	}
 	var out Out
-	err := fn.core.record(ctx, false, func(tr *trace) {
-		args := make([]*Tensor, len(fn.core.args))
-		for i, a := range fn.core.args {
-			args[i] = &Tensor{op: op.Param, typ: a.typ, seq: sequence.Add(1), trace: tr, argument: i, gradient: a.gradient}
-		}
-		out = fn.f(fn.in.replace(in, ptr(&in), args).(In))
-	}, func(tr *trace) error {
+	err := fn.core.record(ctx, false, func(tr *trace) { out = fn.symbolic(tr, in) }, func(tr *trace) error {
 		results := fn.out.tensors(nil, ptr(&out))
 		for _, r := range results {
 			if r.err != nil {

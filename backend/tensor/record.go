@@ -112,6 +112,16 @@ func (c *core) recordOnce(ctx context.Context, tr *trace, call func(*trace), fin
 	return finish(tr)
 }
 
+// symbolic calls f with arguments that have no data, like those of the call in
+// progress.
+func (fn *Func[In, Out]) symbolic(tr *trace, in In) Out {
+	args := make([]*Tensor, len(fn.core.args))
+	for i, a := range fn.core.args {
+		args[i] = &Tensor{op: op.Param, typ: a.typ, seq: sequence.Add(1), trace: tr, argument: i, gradient: a.gradient}
+	}
+	return fn.f(fn.in.replace(in, ptr(&in), args).(In))
+}
+
 // compile records f and compiles the recording.
 func (fn *Func[In, Out]) compile(ctx context.Context, in In, o ir.Options) (*plan, error) {
 	for _, a := range fn.core.args {
@@ -124,13 +134,7 @@ func (fn *Func[In, Out]) compile(ctx context.Context, in In, o ir.Options) (*pla
 	for _, a := range fn.core.args {
 		p.types, p.given = append(p.types, a.typ), append(p.given, a.gradient)
 	}
-	err := fn.core.record(ctx, false, func(tr *trace) {
-		args := make([]*Tensor, len(fn.core.args))
-		for i, a := range fn.core.args {
-			args[i] = &Tensor{op: op.Param, typ: a.typ, seq: sequence.Add(1), trace: tr, argument: i, gradient: a.gradient}
-		}
-		out = fn.f(fn.in.replace(in, ptr(&in), args).(In))
-	}, func(tr *trace) error {
+	err := fn.core.record(ctx, false, func(tr *trace) { out = fn.symbolic(tr, in) }, func(tr *trace) error {
 		p.out = fn.out.shape(nil, ptr(&out))
 		results := fn.out.tensors(nil, ptr(&out))
 		for _, r := range results {

@@ -207,23 +207,7 @@ func compareMasked(t *testing.T, c *tensortest.Case) {
 	if err := apply(l, masked{X: symbolic}.tuple()); err != nil {
 		t.Fatal(err)
 	}
-	weights := map[string]*layers.Weight{}
-	var names []string
-	for _, w := range b.Weights() {
-		name := weightName(l, w)
-		weights[name] = w
-		names = append(names, name)
-		if err := w.Set(c.Weights[name].Data); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if c.Class() == "SpectralNormalization" { // Keras lists the vector amid the layer's
-		slices.Sort(names)
-		slices.Sort(order)
-	}
-	if !slices.Equal(names, order) {
-		t.Fatalf("got weights %q, want %q", names, order)
-	}
+	weights := setWeights(t, c, l, order)
 	run := tensor.Function(func(in masked) maskedOutputs {
 		y := layers.Apply(l, layers.Pass{Training: training}, in.tuple())
 		out := maskedOutputs{Y: y.Unpack()}
@@ -296,7 +280,7 @@ func compareMasked(t *testing.T, c *tensortest.Case) {
 	if got.Grads == nil {
 		return
 	}
-	names = nil
+	var names []string
 	for i := range x {
 		names = append(names, fmt.Sprint("x", i))
 	}
@@ -322,4 +306,28 @@ func apply(l layers.Layer, x *tensor.Tensor) error {
 // weightName returns the path of a weight within its layer.
 func weightName(l layers.Layer, w *layers.Weight) string {
 	return strings.TrimPrefix(w.Name(), layers.BaseOf(l).Path()+"/")
+}
+
+// setWeights gives a built layer the weights of a case, which must be those of order,
+// and returns them by name.
+func setWeights(t *testing.T, c *tensortest.Case, l layers.Layer, order []string) map[string]*layers.Weight {
+	t.Helper()
+	weights := map[string]*layers.Weight{}
+	var names []string
+	for _, w := range layers.BaseOf(l).Weights() {
+		name := weightName(l, w)
+		weights[name] = w
+		names = append(names, name)
+		if err := w.Set(c.Weights[name].Data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c.Class() == "SpectralNormalization" { // Keras lists the vector amid the layer's
+		slices.Sort(names)
+		slices.Sort(order)
+	}
+	if !slices.Equal(names, order) {
+		t.Fatalf("got weights %q, want %q", names, order)
+	}
+	return weights
 }
