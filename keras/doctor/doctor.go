@@ -120,9 +120,19 @@ type examination struct {
 }
 
 func newExamination(m *keras.Model, b keras.Batch, c Config) (*examination, error) {
+	if m == nil {
+		return nil, fmt.Errorf("doctor: the model is nil")
+	}
 	compiled, ok := m.CompileConfig()
-	if !ok {
+	switch {
+	case !ok:
 		return nil, fmt.Errorf("doctor: the model is not compiled")
+	case b.X == nil:
+		return nil, fmt.Errorf("doctor: the batch has no X")
+	case c.Trials < 0:
+		return nil, fmt.Errorf("doctor: Trials is %d, want a positive number, or 0 for 40", c.Trials)
+	case !(c.Tolerance >= 0):
+		return nil, fmt.Errorf("doctor: Tolerance is %v, want a positive number, or 0 for the default", c.Tolerance)
 	}
 	e := &examination{model: m, compiled: compiled, batch: b, config: c, scale: 1, order: map[string]int{}, tried: map[string]outcome{}, report: &Report{}}
 	if e.config.Trials == 0 {
