@@ -133,10 +133,11 @@ const gradientNorm = "gradient_norm"
 
 // series is the Series, with all gradients' norms in one, and all losses: the loss of
 // a model that is sure of its labels is the rounding error of a probability near 1,
-// which the loss of its first steps says the size of.
+// which the loss of its first steps says the size of. So are the gradients that such
+// a model accumulates, whose rounding errors are part of those of their norm.
 func (r record) series() string {
 	switch {
-	case strings.HasSuffix(r.Series, "/"+gradientNorm):
+	case strings.HasSuffix(r.Series, "/"+gradientNorm), strings.HasSuffix(r.Series, "_gradient_accumulator"):
 		return gradientNorm
 	case strings.HasSuffix(r.Series, "loss"):
 		return "loss"
@@ -147,7 +148,7 @@ func (r record) series() string {
 // result reports whether a record is a loss, a prediction or the norm of the
 // gradients, and not a variable, which may be almost 0.
 func (r record) result() bool {
-	return strings.HasSuffix(r.Series, "loss") || r.Series == "predict" || r.series() == gradientNorm
+	return strings.HasSuffix(r.Series, "loss") || r.Series == "predict" || strings.HasSuffix(r.Series, gradientNorm)
 }
 
 // tolerances returns the distance that another level's records may have from
