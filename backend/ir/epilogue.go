@@ -32,12 +32,36 @@ func epilogue(g *Graph) {
 				at = i // the last one: its live range is the shortest
 			}
 		}
-		if at >= 0 {
+		if at >= 0 && fitsEpilogue(v, at) {
 			gone[v.Args[at]] = true
 			attach(v, at)
 		}
 	}
 	g.Values = slices.DeleteFunc(g.Values, func(v *Value) bool { return gone[v] })
+}
+
+// fitsEpilogue reports whether v may be the epilogue of v.Args[at]. A gradient of a
+// convolution whose window covers all of the image is a product of matrices, which lack
+// axes that an operand may broadcast to.
+func fitsEpilogue(v *Value, at int) bool {
+	c := v.Args[at]
+	var y op.Shape
+	switch c.Op {
+	case op.ConvInputGrad:
+		y = c.Args[0].Type.Shape
+	case op.ConvKernelGrad:
+		y = c.Args[1].Type.Shape
+	default:
+		return true
+	}
+	if y[1:len(y)-1].Size() != 1 {
+		return true
+	}
+	return !slices.ContainsFunc(v.Args, func(a *Value) bool {
+		s := a.Type.Shape
+		lanes := c.Op == op.ConvKernelGrad && len(s) > 0 && s[:len(s)-1].Size() == 1
+		return s.Size() != 1 && s.Size() != v.Type.Shape.Size() && !lanes
+	})
 }
 
 // attach fuses v into v.Args[at]: v becomes that contraction with v's computation

@@ -15,6 +15,8 @@
 package conv
 
 import (
+	"slices"
+
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/elementwise"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
@@ -295,7 +297,10 @@ func (k *convolution) plainProduct(v *ir.Value) bool {
 		return false
 	}
 	point := k.WindowSize == 1 && k.In == k.Out
-	return point || k.Size == k.In && k.OutSize == 1 && v.Attr.Body == nil
+	return point || k.Size == k.In && k.OutSize == 1 && !slices.ContainsFunc(v.Args[2:], func(a *ir.Value) bool {
+		_, ok := inProduct(v, a)
+		return !ok
+	})
 }
 
 // newPlainProduct is the product of matrices that the convolution k is.
@@ -311,5 +316,30 @@ func newPlainProduct(b *exec.Builder, v *ir.Value, k *convolution) exec.Kernel {
 	shapes := map[op.Code][3]op.Shape{op.Conv: {x, w, y}, op.ConvInputGrad: {y, w, x}, op.ConvKernelGrad: {x, y, w}}[v.Op]
 	u.Args = append([]*ir.Value{b.Alias(v.Args[0]), b.Alias(v.Args[1])}, v.Args[2:]...)
 	u.Args[0].Type.Shape, u.Args[1].Type.Shape, u.Type.Shape = shapes[0], shapes[1], shapes[2]
+	for i, a := range u.Args[2:] {
+		u.Args[2+i] = b.Alias(a)
+		u.Args[2+i].Type.Shape, _ = inProduct(v, a)
+	}
 	return product.NewConv(b, u)
+}
+
+// inProduct is the shape of an operand of the epilogue of v where v, with a window that
+// covers all of the image or is one pixel, is a product of matrices with two axes. ok
+// is false if it has none.
+func inProduct(v, a *ir.Value) (s op.Shape, ok bool) {
+	s = a.Type.Shape
+	last, whole := len(s)-1, s.Size() == v.Type.Shape.Size()
+	switch {
+	case s.Size() == 1:
+		return op.Shape{}, true
+	case v.Op == op.Conv && last == len(v.Type.Shape)-1: // its axes of space are 1
+		return op.Shape{s[0], s[last]}, true
+	case v.Op == op.Conv, v.Op == op.ConvKernelGrad && s[:last].Size() == 1:
+		return op.Shape{1, s[last]}, true
+	case v.Op == op.ConvInputGrad && whole:
+		return op.Shape{s[0], s[1:].Size()}, true
+	case v.Op == op.ConvKernelGrad && (whole || last == len(v.Type.Shape)-1 && v.Type.Shape[:last-1].Size() == 1):
+		return op.Shape{s[:last].Size(), s[last]}, true
+	}
+	return nil, false
 }
