@@ -112,7 +112,11 @@ func sameBits(want, got []record) error {
 // terms, which all levels accumulate in float32 or better whatever the policy
 // (√512·2⁻²⁴ ≈ 2⁻¹⁹ in the mean, and twice that for what is computed with them). In
 // programs with recurrent layers under bfloat16 it is coarse: the error that the
-// functions of their cells may have then (vec.Cells).
+// functions of their cells may have then (vec.Cells). In random programs with
+// attention under bfloat16 it is coarse, too: attention over two steps with weights
+// of a half but for 1e-7 lies midway between two bfloat16 numbers wherever the sum of
+// two values is odd, and which way it is rounded is a matter of the last bit of exp,
+// which perturbed values are as far from as others.
 //
 // Two levels may differ by slack times the movement. Slack covers that rounding
 // errors come anew in each layer and each step, while the perturbation comes
