@@ -87,6 +87,8 @@ type BesideOptions struct {
 // user's. Both share arguments, variables and random numbers. The step computes
 // what Call would, to the bit.
 //
+// The plan is kept with the Function's other plans, unless Only or Promote is set.
+//
 // Loops are unrolled where that makes at most 2^14 values. The shadow of a longer
 // one is a loop, which takes its own decisions, and what is inside is not shown.
 func (fn *Func[In, Out]) Beside(ctx context.Context, in In, o BesideOptions) (taps *Taps, err error) {
@@ -111,6 +113,16 @@ func (fn *Func[In, Out]) Beside(ctx context.Context, in In, o BesideOptions) (ta
 	}
 	return b.read(results)
 }
+
+// besideKey says what a plan runs beside the step; the zero value is nothing.
+type besideKey struct {
+	wide        dtype.DType
+	free, local bool
+}
+
+// kept reports whether the options select values by no function, which cannot be
+// compared with that of another call.
+func (o BesideOptions) kept() bool { return o.Only == nil && o.Promote == nil }
 
 // beside is a plan that runs a step beside itself.
 type beside struct {
@@ -148,10 +160,17 @@ func (b *beside) read(results []*Tensor) (*Taps, error) {
 	return &taps, nil
 }
 
-// beside records the function for arguments like those of the call in progress.
+// beside finds or makes the plan for arguments like those of the call in progress.
 func (fn *Func[In, Out]) beside(ctx context.Context, in In, o BesideOptions) (*beside, error) {
-	b := &beside{plan: &plan{}}
-	p := b.plan
+	key := besideKey{o.Wide, o.Free, o.Local}
+	if o.kept() {
+		if p := fn.core.find(key); p != nil {
+			return p.beside, nil
+		}
+	}
+	b := &beside{}
+	p := &plan{in: slices.Clone(fn.core.shape), key: key, beside: b}
+	b.plan = p
 	for _, a := range fn.core.args {
 		if !a.typ.Shape.Known() {
 			Fail("Beside", "an argument is %v, want one of known shape", a.typ)
@@ -168,7 +187,13 @@ func (fn *Func[In, Out]) beside(ctx context.Context, in In, o BesideOptions) (*b
 		}
 		return b.compile(ctx, tr, results, fn.core.options, o)
 	})
-	return b, err
+	if err != nil {
+		return nil, err
+	}
+	if o.kept() && backend.Keeps(backend.Plans) {
+		fn.core.keep(p)
+	}
+	return b, nil
 }
 
 // compile compiles what tr recorded beside itself.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
@@ -205,5 +206,44 @@ func TestBesideErrors(t *testing.T) {
 		if err := f(); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("got error %v, want %s", err, name)
 		}
+	}
+}
+
+// Beside keeps its plan beside that of Call, and reads the variables of now.
+func TestBesideKept(t *testing.T) {
+	recorded := 0
+	w := tensor.NewVariable("w", dtype.Float32, tensor.Shape{2}, nil)
+	step := tensor.Function(func(x T) T {
+		recorded++
+		y := x.Mul(w.Value())
+		w.Assign(w.Value().AddScalar(1))
+		return y
+	}, vars{w})
+	largest := func(o tensor.BesideOptions) float64 {
+		taps := must[*tensor.Taps](t)(step.Beside(ctx, f32(1, 3), o))
+		return tapOf(t, taps, "/Mul#0").Shadow.X.Largest
+	}
+	plan := must[*ir.Graph](t)(step.Plan(f32(1, 3))).String()
+	for i := range 4 {
+		for _, o := range []tensor.BesideOptions{{}, {Wide: dtype.Float64}, {Free: true}, {Local: true}} {
+			if got, want := largest(o), 3*float64(i); got != want {
+				t.Errorf("call %d: the largest product is %v, want %v", i, got, want)
+			}
+		}
+		if y := must[T](t)(step.Call(ctx, f32(1, 3))); !slices.Equal(must[[]float64](t)(y.Float64s()), []float64{float64(i), 3 * float64(i)}) {
+			t.Errorf("call %d: got %v", i, y)
+		}
+	}
+	once := recorded
+	largest(tensor.BesideOptions{})
+	if recorded != once {
+		t.Errorf("Beside recorded the function again")
+	}
+	largest(tensor.BesideOptions{Only: func(*tensor.Tap) bool { return true }})
+	if recorded == once {
+		t.Errorf("Beside took a plan for other values")
+	}
+	if again := must[*ir.Graph](t)(step.Plan(f32(1, 3))).String(); again != plan {
+		t.Errorf("the plan of Call is now\n%s\nwant\n%s", again, plan)
 	}
 }

@@ -289,12 +289,8 @@ func (fn *Func[In, Out]) watch(ctx context.Context, in In, see func(p *plan, v *
 // plan finds or makes the program for the types of the arguments. A plan that is
 // only looked at may need more memory than there is.
 func (fn *Func[In, Out]) plan(ctx context.Context, in In, look bool) (*plan, error) {
-	for i, p := range fn.core.plans {
-		if p.fits(&fn.core) {
-			copy(fn.core.plans[1:i+1], fn.core.plans[:i])
-			fn.core.plans[0] = p
-			return p, nil
-		}
+	if p := fn.core.find(besideKey{}); p != nil {
+		return p, nil
 	}
 	o := fn.core.options
 	nan := backend.DebugFromEnv().NaN
@@ -308,6 +304,19 @@ func (fn *Func[In, Out]) plan(ctx context.Context, in In, look bool) (*plan, err
 		fn.core.keep(p)
 	}
 	return p, nil
+}
+
+// find returns the kept plan for the arguments of the call in progress, nil if there is
+// none. It is the last one used then.
+func (c *core) find(key besideKey) *plan {
+	for i, p := range c.plans {
+		if p.fits(c, key) {
+			copy(c.plans[1:i+1], c.plans[:i])
+			c.plans[0] = p
+			return p
+		}
+	}
+	return nil
 }
 
 // maxPlans is how many plans a Function keeps, unless KeepPlans says another

@@ -41,6 +41,9 @@ type plan struct {
 	unbounded bool // it was made to be looked at; whether it fits into memory is not known
 	stopAtNaN bool
 	runs      int // how often it ran, for MEZZO_DEBUG=plan and trace
+
+	key    besideKey
+	beside *beside // of the step beside itself
 }
 
 // call is the bindings of a run of a plan.
@@ -154,8 +157,8 @@ func (f *freeList) take() *Tensor {
 }
 
 // fits reports whether p was compiled for arguments like those of the call in progress.
-func (p *plan) fits(c *core) bool {
-	if !slices.Equal(c.shape, p.in) {
+func (p *plan) fits(c *core, key besideKey) bool {
+	if p.key != key || !slices.Equal(c.shape, p.in) {
 		return false
 	}
 	for i, a := range c.args {
