@@ -11,6 +11,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
+	"github.com/mezzo-ml/mezzo/keras/doctor/doctortest"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/layertest"
 	"github.com/mezzo-ml/mezzo/policy"
@@ -303,3 +304,6 @@ func TestActivityRegularizer(t *testing.T) {
 	}
 	tensortest.Close(t, "loss", y, tensortest.Of(dtype.Float32, []float64{0.5 * (9 + 49) / 2}), 1)
 }
+
+// TestHealthy examines steps of training with every class.
+func TestHealthy(t *testing.T) { doctortest.Layers(t, 1, everyLayer()) }

@@ -296,6 +296,63 @@ var patients = []patient{
 		}
 		return keras.NewModel(in, dense("logits", 10, "", x))
 	}, batch: standard, loss: crossentropy},
+
+	// Of other faults than those that the kinds were made for.
+	{name: "27 variance as a difference of squares", kind: doctor.Rounding, layers: []string{"one_pass"}, policy: "mixed_float16", scale: 1024, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		return layerOf("one_pass", func(x *tensor.Tensor) *tensor.Tensor {
+			x = x.AddScalar(30)
+			mean := x.MeanKeep(1)
+			variance := x.Square().MeanKeep(1).Sub(mean.Square())
+			return x.Sub(mean).Div(variance.AddScalar(1e-3).Abs().Sqrt())
+		}, x)
+	}), batch: standard, loss: crossentropy},
+	{name: "28 norm of rows of zeros", kind: doctor.Formula, policy: "mixed_float16", scale: 1024, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		return layerOf("unit", func(x *tensor.Tensor) *tensor.Tensor {
+			zero := x.Sub(x) // as of padding
+			return x.Add(zero.Square().SumKeep(1).Sqrt())
+		}, x)
+	}), batch: standard, loss: crossentropy},
+	{name: "29 squared ReLU overflows", kind: doctor.Overflow, layers: []string{"squared", "down"}, policy: "mixed_float16", scale: 1024, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		x = large("up", 64, "150", x)
+		x = layerOf("squared", func(x *tensor.Tensor) *tensor.Tensor { return x.Relu().Square() }, x)
+		return large("down", 64, "0.0000001", x)
+	}), batch: standard, loss: crossentropy},
+	{name: "30 sum over 4096 positions overflows", kind: doctor.Overflow, layers: []string{"pooled"}, policy: "mixed_float16", scale: 1024, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		return layerOf("pooled", func(x *tensor.Tensor) *tensor.Tensor {
+			n := x.Dim(0)
+			seen := x.Reshape(n, 1, 64).Sigmoid().MulScalar(40).BroadcastTo(n, 4096, 64)
+			return seen.Sum(1).MulScalar(1. / 4096 / 40)
+		}, x)
+	}), batch: standard, loss: crossentropy},
+	{name: "31 softmax without its maximum", kind: doctor.Overflow, layers: []string{"own_softmax"}, policy: "mixed_float16", scale: 1024, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		x = large("scores", 64, "2", x)
+		return layerOf("own_softmax", func(x *tensor.Tensor) *tensor.Tensor {
+			e := x.Exp()
+			return e.Div(e.SumKeep(1))
+		}, x)
+	}), batch: standard, loss: crossentropy},
+	{name: "32 softmax with its maximum", kind: doctor.Healthy, policy: "mixed_float16", scale: 1024, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		x = large("scores", 64, "2", x)
+		return layerOf("own_softmax", func(x *tensor.Tensor) *tensor.Tensor {
+			e := x.Sub(x.MaxKeep(1)).Exp()
+			return e.Div(e.SumKeep(1))
+		}, x)
+	}), batch: standard, loss: crossentropy},
+	{name: "33 time in seconds, bf16", kind: doctor.Rounding, layers: []string{"hour"}, policy: "mixed_bfloat16", scale: 1, batch: func() keras.Batch {
+		return keras.Batch{X: normal(1, 20, 86400, 32, 64), Y: classes(2, 32, 10)}
+	}, build: func() (*keras.Model, error) {
+		in := keras.Input(64)
+		x := layerOf("hour", func(x *tensor.Tensor) *tensor.Tensor { return x.MulScalar(2 * math.Pi / 60).Sin() }, in)
+		x = dense("out_1", 64, "relu", x)
+		return keras.NewModel(in, dense("logits", 10, "", x))
+	}, loss: crossentropy},
+	{name: "34 focal loss of a saturated probability", kind: doctor.RoundedOperand, layers: []string{"focal"}, policy: "mixed_float16", scale: 1024, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		x = large("scores", 64, "0.8", x)
+		return layerOf("focal", func(x *tensor.Tensor) *tensor.Tensor {
+			q := x.Sigmoid().Neg().AddScalar(1)
+			return q.Mul(q.Log())
+		}, x)
+	}), batch: standard, loss: crossentropy},
 }
 
 func (p *patient) compiled(t *testing.T) *keras.Model {
@@ -332,7 +389,7 @@ func TestPatients(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Log(r)
+			t.Logf("%+v\n%v", r.Before, r)
 			want := policy.Map{}
 			for _, l := range p.layers {
 				want[l] = policy.Float32

@@ -10,8 +10,9 @@ import (
 
 // ScaleAdvice says which loss scales suit the float16 gradients of a step.
 type ScaleAdvice struct {
-	// Low and High are exponents: 2^Low is the smallest scale at which at most 1 % of
-	// the elements of each gradient become 0, 2^High the largest at which all fit.
+	// Low and High are exponents: 2^Low is the smallest scale at which the elements of
+	// each gradient that become 0 are at most 1 % of its norm, 2^High the largest at
+	// which all fit.
 	// Without a float16 gradient Known is false.
 	Known     bool
 	Low, High int
@@ -51,7 +52,7 @@ func (r *observed) scaleAdvice(scale float64) ScaleAdvice {
 		if high := int(math.Floor(math.Log2(dtype.Float16.Max()/s.Y.Largest) + at)); high < a.High {
 			a.High, a.HighAt = high, string(t.ID)
 		}
-		if low := int(math.Ceil(at)) - 24 - percentile(&s.Y); low > a.Low {
+		if low := int(math.Ceil(at)) - 24 - smallest(&s.Y); low > a.Low {
 			a.Low, a.LowAt = low, string(t.ID)
 		}
 		flushed, count = flushed+s.Flushed, count+s.Count-s.Y.Zeros
@@ -62,14 +63,14 @@ func (r *observed) scaleAdvice(scale float64) ScaleAdvice {
 	return a
 }
 
-// percentile is the exponent below which 1 % of the elements lie that are not 0.
-func percentile(m *op.Magnitudes) int {
-	var all, below int64
-	for _, n := range m.Bins {
-		all += n
+// smallest is the exponent below which the elements are 1 % of the norm.
+func smallest(m *op.Magnitudes) int {
+	var all, below float64
+	for i, n := range m.Bins {
+		all += math.Ldexp(float64(n), 2*(i-127))
 	}
 	for i, n := range m.Bins {
-		if below += n; 100*below > all {
+		if below += math.Ldexp(float64(n), 2*(i-127)); below > 1e-4*all {
 			return i - 127
 		}
 	}

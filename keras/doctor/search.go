@@ -332,3 +332,10 @@ func times(n int) string {
 	}
 	return fmt.Sprintf("%d times", n)
 }
+
+func steps(n int) string {
+	if n == 1 {
+		return "one step is"
+	}
+	return fmt.Sprintf("%d steps are", n)
+}

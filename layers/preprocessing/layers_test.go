@@ -9,6 +9,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras/doctor/doctortest"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/layertest"
 	"github.com/mezzo-ml/mezzo/layers/preprocessing"
@@ -119,3 +120,6 @@ func TestErrors(t *testing.T) {
 func apply(l layers.Layer, p layers.Pass, x *tensor.Tensor) (err error) {
 	return try(func() { layers.Apply(l, p, x) })
 }
+
+// TestHealthy examines steps of training through every class.
+func TestHealthy(t *testing.T) { doctortest.Layers(t, 1./255, everyLayer()) }

@@ -410,7 +410,9 @@ func freeze(m *keras.Model, i int) {
 
 // size is the size of the perturbations that tolerances are measured with.
 func (p program) size() float64 {
-	rough := func(b block) bool { return slices.Contains([]string{"lstm", "gru", "rnn", "both", "attention"}, b.Kind) }
+	rough := func(b block) bool {
+		return slices.Contains([]string{"lstm", "gru", "rnn", "both", "attention"}, b.Kind)
+	}
 	bfloat16 := func(a action) bool { return a.Name == "mixed_bfloat16" }
 	if slices.ContainsFunc(p.Blocks, rough) && (p.Policy == "mixed_bfloat16" || slices.ContainsFunc(p.Ops, bfloat16)) {
 		return coarse
