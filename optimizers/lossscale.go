@@ -305,6 +305,20 @@ func (o *LossScaleOptimizer) follow(s *LossScaleOptimizer, ok *tensor.Tensor) {
 	o.goodSteps.Assign(tensor.Where(ok.And(grown.Not()), good, zero))
 }
 
+// SetLossScale sets the loss scale of the next steps and returns the present one. It
+// counts steps for DynamicGrowthSteps as before, and may leave MinScale and MaxScale
+// until the scale next changes by itself. PyTorch: GradScaler.update(new_scale).
+func (o *LossScaleOptimizer) SetLossScale(scale float64) (before float64, err error) {
+	o.begin()
+	if !(scale > 0) || float32(scale) == 0 || scale > math.MaxFloat32 {
+		return 0, fmt.Errorf("optimizers: SetLossScale: got %v, want a positive float32 number", scale)
+	}
+	if before, err = o.scale.Item(); err != nil {
+		return 0, err
+	}
+	return before, o.scale.Set([]float64{scale})
+}
+
 // Result tells what the last step did.
 func (o *LossScaleOptimizer) Result() (r StepResult, err error) {
 	o.begin()

@@ -20,7 +20,6 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/optimizers"
 	"github.com/mezzo-ml/mezzo/policy"
 )
@@ -84,11 +83,14 @@ type Verdict struct {
 
 // Remedy is what makes the step healthy.
 type Remedy struct {
-	Map      policy.Map // for Model.CloneUnder and policy.SetGlobalMap; nil if none is needed
-	Scale    float64    // loss scale; 0 if the present one is right
-	Advice   string     // what to do where no map and no scale helps
-	Verified bool       // the step was run with it, and After is the verdict
-	After    Verdict
+	Map policy.Map // for Model.CloneUnder and policy.SetGlobalMap; nil if none is needed
+	// Operations are those of a custom loop, outside of layers, that must compute in
+	// float32: cast their operands, or store the result of the one before (Widen).
+	Operations []tensor.TapID
+	Scale      float64 // loss scale; 0 if the present one is right
+	Advice     string  // what to do where no map and no scale helps
+	Verified   bool    // the step was run with it, and After is the verdict
+	After      Verdict
 }
 
 // Suspect is a layer that may need another policy.
@@ -100,32 +102,6 @@ type Suspect struct {
 
 // Examine examines the training step of a compiled model on a batch.
 func Examine(ctx context.Context, m *keras.Model, b keras.Batch, c Config) (*Report, error) {
-	e, err := newExamination(m, b, c)
-	if err != nil {
-		return nil, err
-	}
-	if err := e.examine(ctx); err != nil {
-		return nil, fmt.Errorf("doctor: %w", err)
-	}
-	return e.report, nil
-}
-
-// examination is one call of Examine.
-type examination struct {
-	model     *keras.Model
-	compiled  keras.CompileConfig
-	batch     keras.Batch
-	config    Config
-	tolerance float64
-	scale     float64  // the present loss scale; 1 if there is none
-	layers    []string // with a compute type of 16 bits, in the order of the model
-	order     map[string]int
-	noise     map[string]bool // names of variables; nil: not known yet
-	report    *Report
-	tried     map[string]outcome
-}
-
-func newExamination(m *keras.Model, b keras.Batch, c Config) (*examination, error) {
 	if m == nil {
 		return nil, fmt.Errorf("doctor: the model is nil")
 	}
@@ -135,12 +111,90 @@ func newExamination(m *keras.Model, b keras.Batch, c Config) (*examination, erro
 		return nil, fmt.Errorf("doctor: the model is not compiled")
 	case b.X == nil:
 		return nil, fmt.Errorf("doctor: the batch has no X")
+	}
+	scaler, _ := m.Optimizer().(*optimizers.LossScaleOptimizer)
+	return examine(ctx, &modelStep{m, compiled, b}, scaler, c)
+}
+
+// ExamineStep examines a step of a custom loop: any Function that calls Gradients, on an
+// argument. scaler is the one that scales the loss, nil if none does. The step is run,
+// but no variable changes, and none may be changed meanwhile; the loss scale is set to
+// others on trial, and is what it was in the end.
+//
+// A layer of the remedy's map computes in float32 with all that it calls; what the
+// step computes outside of layers is in Remedy.Operations. Config.Prefer must be empty:
+// operations are computed in float32 on trial.
+func ExamineStep[In, Out any](ctx context.Context, step *tensor.Func[In, Out], in In, scaler *optimizers.LossScaleOptimizer, c Config) (*Report, error) {
+	switch {
+	case step == nil:
+		return nil, fmt.Errorf("doctor: the step is nil")
+	case len(c.Prefer) > 0:
+		return nil, fmt.Errorf("doctor: Prefer is %q, want none for a step: it has no policies, and operations are tried in float32", c.Prefer)
+	}
+	beside := func(ctx context.Context, o tensor.BesideOptions) (*tensor.Taps, error) {
+		return step.Beside(ctx, in, o)
+	}
+	return examine(ctx, &functionStep{beside, scaler}, scaler, c)
+}
+
+// ExamineLoop examines a step of a custom loop that make makes for a model and, if the
+// loss is scaled, its LossScaleOptimizer. Remedies are run on copies of the model, so
+// that the report is that of Examine; scaler and the variables of the model do not
+// change. Copies of the model have paths of their own: make must not keep the model.
+func ExamineLoop[In, Out any](ctx context.Context, m *keras.Model, scaler *optimizers.LossScaleOptimizer, make func(*keras.Model, *optimizers.LossScaleOptimizer) *tensor.Func[In, Out], in In, c Config) (*Report, error) {
+	if m == nil || make == nil {
+		return nil, fmt.Errorf("doctor: the model or the function that makes a step is nil")
+	}
+	beside := func(ctx context.Context, m *keras.Model, scaler *optimizers.LossScaleOptimizer, o tensor.BesideOptions) (*tensor.Taps, error) {
+		step := make(m, scaler)
+		if step == nil {
+			return nil, fmt.Errorf("the function that makes a step returned nil")
+		}
+		return step.Beside(ctx, in, o)
+	}
+	step := make(m, scaler)
+	if step == nil {
+		return nil, fmt.Errorf("doctor: the function that makes a step returned nil")
+	}
+	own := functionStep{func(ctx context.Context, o tensor.BesideOptions) (*tensor.Taps, error) {
+		return step.Beside(ctx, in, o)
+	}, scaler}
+	return examine(ctx, &loopStep{own, m, beside}, scaler, c)
+}
+
+func examine(ctx context.Context, s subject, scaler *optimizers.LossScaleOptimizer, c Config) (*Report, error) {
+	e, err := newExamination(s, scaler, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.examine(ctx); err != nil {
+		return nil, fmt.Errorf("doctor: %w", err)
+	}
+	return e.report, nil
+}
+
+// examination is one call of Examine or ExamineStep.
+type examination struct {
+	subject
+	scaler    *optimizers.LossScaleOptimizer // or nil
+	config    Config
+	tolerance float64
+	scale     float64  // the present loss scale; 1 if there is none
+	units     []string // that compute in 16 bits, in the order of the step: layers, and operations outside of them
+	order     map[string]int
+	noise     map[string]bool // names of variables; nil: not known yet
+	report    *Report
+	tried     map[string]outcome
+}
+
+func newExamination(s subject, scaler *optimizers.LossScaleOptimizer, c Config) (*examination, error) {
+	switch {
 	case c.Trials < 0:
 		return nil, fmt.Errorf("doctor: Trials is %d, want a positive number, or 0 for 40", c.Trials)
 	case !(c.Tolerance >= 0):
 		return nil, fmt.Errorf("doctor: Tolerance is %v, want a positive number, or 0 for the default", c.Tolerance)
 	}
-	e := &examination{model: m, compiled: compiled, batch: b, config: c, scale: 1, order: map[string]int{}, tried: map[string]outcome{}, report: &Report{}}
+	e := &examination{subject: s, scaler: scaler, config: c, scale: 1, order: map[string]int{}, tried: map[string]outcome{}, report: &Report{}}
 	if e.config.Trials == 0 {
 		e.config.Trials = 40
 	}
@@ -152,8 +206,8 @@ func newExamination(m *keras.Model, b keras.Batch, c Config) (*examination, erro
 			return nil, fmt.Errorf("doctor: Prefer: %w", err)
 		}
 	}
-	if s, ok := m.Optimizer().(*optimizers.LossScaleOptimizer); ok {
-		r, err := s.Result()
+	if scaler != nil {
+		r, err := scaler.Result()
 		if err != nil {
 			return nil, err
 		}
@@ -162,31 +216,21 @@ func newExamination(m *keras.Model, b keras.Batch, c Config) (*examination, erro
 	return e, nil
 }
 
-// inspect looks at the layers of the model, which is built.
-func (e *examination) inspect() {
+// inspect looks at what the step computes in.
+func (e *examination) inspect(taps *tensor.Taps) {
 	e.tolerance = 0.01
-	var add func(ls []layers.Layer)
-	add = func(ls []layers.Layer) {
-		for _, l := range ls {
-			if inner := keras.ModelOf(l); inner != nil {
-				add(inner.Layers())
-				continue
-			}
-			base := layers.BaseOf(l)
-			e.order[base.Path()] = len(e.order)
-			p := base.Policy()
-			if p.Compute.Is16() {
-				e.layers = append(e.layers, base.Path())
-			}
-			switch {
-			case p.Float8:
-				e.tolerance = max(e.tolerance, 0.2)
-			case p.Compute == dtype.BFloat16:
-				e.tolerance = max(e.tolerance, 0.08)
-			}
+	for _, u := range e.unitsOf(taps) {
+		e.order[u.name] = len(e.order)
+		if u.computes.Is16() || u.float8 {
+			e.units = append(e.units, u.name)
+		}
+		switch {
+		case u.float8:
+			e.tolerance = max(e.tolerance, 0.2)
+		case u.computes == dtype.BFloat16:
+			e.tolerance = max(e.tolerance, 0.08)
 		}
 	}
-	add(e.model.Layers())
 	if e.config.Tolerance != 0 {
 		e.tolerance = e.config.Tolerance
 	}
@@ -204,12 +248,12 @@ func (e *examination) healthy(v Verdict) bool {
 
 func (e *examination) examine(ctx context.Context) error {
 	r := e.report
-	forced, err := e.observe(ctx, e.model, tensor.BesideOptions{Local: true})
+	forced, err := e.observe(ctx, tensor.BesideOptions{Local: true})
 	if err != nil {
 		return err
 	}
 	r.Taps = forced.Taps
-	e.inspect()
+	e.inspect(forced.Taps)
 	if r.Before = forced.verdict(nil); !e.healthy(r.Before) {
 		// Errors of gradients that are noise are no illness.
 		if err := e.findNoise(ctx); err != nil {
@@ -230,7 +274,7 @@ func (e *examination) examine(ctx context.Context) error {
 	// The decisions of a step that is not finite mean nothing.
 	free := forced
 	if origin >= 0 {
-		if free, err = e.observe(ctx, e.model, tensor.BesideOptions{Free: true}); err != nil {
+		if free, err = e.observe(ctx, tensor.BesideOptions{Free: true}); err != nil {
 			return err
 		}
 	}
@@ -256,6 +300,12 @@ func (e *examination) examine(ctx context.Context) error {
 		return nil
 	}
 	e.suspect(free, forced)
+	if forced.unscaled && r.Before.Finite && len(r.Suspects) == 0 && r.Scale.Fits() && r.Scale.Low > 0 { // nothing but gradients is wrong
+		r.Kind = Scale
+		r.Remedy = Remedy{Scale: math.Exp2(float64(min(r.Scale.High-1, largestScale))), Advice: "scale the loss: GetScaledLoss and GetUnscaledGradients of a LossScaleOptimizer"}
+		r.Summary = fmt.Sprintf("%.0f %% of the elements of gradients become 0, and the loss is not scaled.", 100*r.Scale.Flushed)
+		return nil
+	}
 	r.Kind, r.Summary = e.kind(forced, free, origin)
 	return e.search(ctx)
 }
@@ -266,8 +316,8 @@ const usualSkips = 4
 
 // falls reports whether the loss scale comes down to 2^exponent by itself.
 func (e *examination) falls(exponent int) bool {
-	s, ok := e.model.Optimizer().(*optimizers.LossScaleOptimizer)
-	return ok && s.Backoff < 1 && s.MinScale <= math.Exp2(float64(exponent))
+	s := e.scaler
+	return s != nil && s.Backoff < 1 && s.MinScale <= math.Exp2(float64(exponent))
 }
 
 // observed is a step that was run beside its shadow.
@@ -275,19 +325,29 @@ type observed struct {
 	*tensor.Taps
 	bad     []int64 // of each value: elements that are not finite
 	cancels map[int]float64
+
+	unscaled bool // the loss is not scaled, so gradients carry a scale of 1
 }
 
-func (e *examination) observe(ctx context.Context, m *keras.Model, o tensor.BesideOptions) (*observed, error) {
-	return e.observeOn(ctx, m, e.batch, o)
+// scaled reports whether a value carries the loss scale.
+func (r *observed) scaled(t *tensor.Tap) bool { return t.Scaled || r.unscaled && isGradient(t.Path) }
+
+func (e *examination) observe(ctx context.Context, o tensor.BesideOptions) (*observed, error) {
+	taps, err := e.run(ctx, o)
+	r, err := e.observed(taps, err)
+	if err == nil {
+		_, compiles := e.subject.(*modelStep) // with a scaler, on trial
+		r.unscaled = e.scaler == nil && !compiles
+	}
+	return r, err
 }
 
-func (e *examination) observeOn(ctx context.Context, m *keras.Model, b keras.Batch, o tensor.BesideOptions) (*observed, error) {
+func (e *examination) observed(taps *tensor.Taps, err error) (*observed, error) {
 	e.report.Trials++
-	taps, err := m.Beside(ctx, b, o)
 	if err != nil {
 		return nil, err
 	}
-	r := &observed{taps, make([]int64, len(taps.Values)), map[int]float64{}}
+	r := &observed{taps, make([]int64, len(taps.Values)), map[int]float64{}, false}
 	for i, t := range taps.Values {
 		if t.Shadow != nil {
 			r.bad[i] = t.Shadow.X.NaNs + t.Shadow.X.Infinities
@@ -370,24 +430,14 @@ func (r *observed) origin() int {
 	return -1
 }
 
-// noiseRows is how many samples of a batch decide whether a gradient is noise: float64
-// products are slow, so fewer for large models.
-func (e *examination) noiseRows() int {
-	weights := 1
-	for _, v := range e.model.TrainableVariables() {
-		weights += v.Shape().Size()
-	}
-	return max(2, 1<<26/weights)
-}
-
 // findNoise finds the variables whose gradients float32 has no digits of either: those
 // that are 0 in exact arithmetic, such as of a bias in front of a normalization.
 func (e *examination) findNoise(ctx context.Context) error {
 	everything := func(*tensor.Tap) dtype.DType { return dtype.Float32 }
 	o := tensor.BesideOptions{Wide: dtype.Float64, Promote: everything}
-	r, err := e.observeOn(ctx, e.model, head(e.batch, e.noiseRows()), o)
-	if err != nil { // a model for batches of one size
-		if r, err = e.observe(ctx, e.model, o); err != nil {
+	r, err := e.observed(e.sample(ctx, o))
+	if err != nil { // a step for batches of one size
+		if r, err = e.observe(ctx, o); err != nil {
 			return err
 		}
 	}
@@ -404,23 +454,3 @@ func (e *examination) findNoise(ctx context.Context) error {
 }
 
 func (e *examination) isNoise(v *tensor.Variable) bool { return e.noise[v.Name()] }
-
-// head is the first n samples of a batch.
-func head(b keras.Batch, n int) keras.Batch {
-	cut := func(t *keras.Tensor) *keras.Tensor {
-		if t == nil {
-			return nil
-		}
-		parts := slices.Clone(t.Unpack())
-		for i, p := range parts {
-			if p.Rank() > 0 && p.Dim(0) > n {
-				parts[i] = p.Slice(0, 0, n)
-			}
-		}
-		if t.IsTuple() {
-			return tensor.Tuple(parts...)
-		}
-		return parts[0]
-	}
-	return keras.Batch{X: cut(b.X), Y: cut(b.Y), Weight: cut(b.Weight)}
-}

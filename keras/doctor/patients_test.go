@@ -380,6 +380,28 @@ func (p *patient) compiled(t *testing.T) *keras.Model {
 	return m
 }
 
+// check compares a report with what is known of the patient.
+func (p *patient) check(t *testing.T, r *doctor.Report) {
+	t.Helper()
+	t.Logf("%+v\n%v", r.Before, r)
+	want := policy.Map{}
+	for _, l := range p.layers {
+		want[l] = policy.Float32
+	}
+	if r.Kind != p.kind || !maps.Equal(r.Remedy.Map, want) {
+		t.Errorf("got %s and the remedy %#v, want %s and %#v", r.Kind, r.Remedy.Map, p.kind, want)
+	}
+	if p.origin != "" && (r.Origin == nil || r.Origin.ID != p.origin) {
+		t.Errorf("got the origin %+v, want %s", r.Origin, p.origin)
+	}
+	if len(p.layers) > 0 && !r.Remedy.Verified {
+		t.Errorf("the remedy was not run")
+	}
+	if most := 6 + 5; p.name[:2] == "26" && r.Trials > most {
+		t.Errorf("got %d runs of the step, want at most %d", r.Trials, most)
+	}
+}
+
 // TestPatients examines steps with a known illness.
 func TestPatients(t *testing.T) {
 	for i := range patients {
@@ -389,23 +411,7 @@ func TestPatients(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%+v\n%v", r.Before, r)
-			want := policy.Map{}
-			for _, l := range p.layers {
-				want[l] = policy.Float32
-			}
-			if r.Kind != p.kind || !maps.Equal(r.Remedy.Map, want) {
-				t.Errorf("got %s and the remedy %#v, want %s and %#v", r.Kind, r.Remedy.Map, p.kind, want)
-			}
-			if p.origin != "" && (r.Origin == nil || r.Origin.ID != p.origin) {
-				t.Errorf("got the origin %+v, want %s", r.Origin, p.origin)
-			}
-			if len(p.layers) > 0 && !r.Remedy.Verified {
-				t.Errorf("the remedy was not run")
-			}
-			if most := 6 + 5; p.name[:2] == "26" && r.Trials > most {
-				t.Errorf("got %d runs of the step, want at most %d", r.Trials, most)
-			}
+			p.check(t, r)
 		})
 	}
 }

@@ -45,7 +45,7 @@ func (r *observed) scaleAdvice(scale float64) ScaleAdvice {
 	at := math.Log2(scale)
 	for _, t := range r.Values {
 		s := t.Shadow
-		if !t.Scaled || t.Type.DType != dtype.Float16 || s == nil || t.Op == op.Const || s.Y.Largest == 0 {
+		if !r.scaled(&t) || t.Type.DType != dtype.Float16 || s == nil || t.Op == op.Const || s.Y.Largest == 0 {
 			continue
 		}
 		a.Known = true

@@ -11,9 +11,6 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/layers"
-	"github.com/mezzo-ml/mezzo/optimizers"
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
@@ -36,7 +33,7 @@ func (e *examination) beyondPolicies(ctx context.Context, forced, free *observed
 		return false, nil
 	}
 	// The step in float32 beside itself in float64.
-	single, err := e.observe(ctx, e.model, tensor.BesideOptions{Wide: dtype.Float64, Free: true, Local: true, Promote: func(*tensor.Tap) dtype.DType { return dtype.Float32 }})
+	single, err := e.observe(ctx, tensor.BesideOptions{Wide: dtype.Float64, Free: true, Local: true, Promote: func(*tensor.Tap) dtype.DType { return dtype.Float32 }})
 	if err != nil {
 		return false, err
 	}
@@ -85,11 +82,8 @@ func (e *examination) try(ctx context.Context, at policy.Map) (bool, error) {
 	}
 	scale := e.scale
 	for {
-		m, scaled, err := e.under(at, scale)
-		if err != nil {
-			return false, err
-		}
-		r, err := e.observe(ctx, m, tensor.BesideOptions{})
+		taps, scaled, err := e.under(ctx, at, scale)
+		r, err := e.observed(taps, err)
 		if err != nil {
 			return false, err
 		}
@@ -109,39 +103,6 @@ func (e *examination) try(ctx context.Context, at policy.Map) (bool, error) {
 		}
 		scale = best // what a dynamic scale would come to
 	}
-}
-
-// under is a copy of the model under a map, compiled with this loss scale if it
-// computes in float16.
-func (e *examination) under(at policy.Map, scale float64) (m *keras.Model, scaled bool, err error) {
-	if at == nil {
-		at = policy.Map{}
-	}
-	if m, err = e.model.CloneUnder("", at, true); err != nil {
-		return nil, false, err
-	}
-	c := e.compiled
-	c.Metrics, c.OutputMetrics = nil, nil
-	switch o := c.Optimizer.(type) {
-	case nil:
-		c.Optimizer = &optimizers.SGD{}
-	case *optimizers.LossScaleOptimizer:
-		c.Optimizer = optimizers.Clone(o.Inner)
-	default:
-		c.Optimizer = optimizers.Clone(o)
-	}
-	if scaled = computesInFloat16(m.Layers()); scaled {
-		c.Optimizer = &optimizers.LossScaleOptimizer{Inner: c.Optimizer, InitialScale: scale, MinScale: min(1, scale), MaxScale: max(scale, math.Exp2(largestScale))}
-	}
-	return m, scaled, m.Compile(c)
-}
-
-func computesInFloat16(ls []layers.Layer) bool {
-	return slices.ContainsFunc(ls, func(l layers.Layer) bool {
-		b := layers.BaseOf(l)
-		inner := keras.ModelOf(l)
-		return inner != nil && computesInFloat16(inner.Layers()) || inner == nil && b.ComputeDType() == dtype.Float16 || computesInFloat16(b.Sublayers())
-	})
 }
 
 // search looks for the smallest set of layers that must be wide. It begins with all
@@ -188,7 +149,16 @@ func (e *examination) search(ctx context.Context) error {
 		}
 	}
 	o := e.tried[keyOf(best)]
-	e.report.Remedy = Remedy{Map: best, Verified: o.ok, After: o.verdict}
+	e.report.Remedy = Remedy{Verified: o.ok, After: o.verdict}
+	for _, u := range set {
+		if operation(u) {
+			e.report.Remedy.Operations = append(e.report.Remedy.Operations, tensor.TapID(u))
+			delete(best, u)
+		}
+	}
+	if len(best) > 0 {
+		e.report.Remedy.Map = best
+	}
 	if o.scale != 0 && o.scale != e.scale {
 		e.report.Remedy.Scale = o.scale
 	}
@@ -213,7 +183,7 @@ func mapOf(set []string, name string) policy.Map {
 // none. When trials run out it returns the best so far with errTrials.
 func (e *examination) smallest(test func([]string) (bool, error)) ([]string, error) {
 	narrow := map[string]bool{}
-	for _, l := range e.layers {
+	for _, l := range e.units {
 		narrow[l] = true
 	}
 	var set []string
@@ -244,7 +214,7 @@ func (e *examination) smallest(test func([]string) (bool, error)) ([]string, err
 		}
 	}
 	if !passes {
-		if passes, err = test(e.layers); !passes || err != nil {
+		if passes, err = test(e.units); !passes || err != nil {
 			return nil, err
 		}
 		if set, err = e.neighbours(set, test); err != nil {
@@ -278,7 +248,7 @@ func (e *examination) neighbours(set []string, test func([]string) (bool, error)
 		}
 		return least
 	}
-	others := slices.DeleteFunc(slices.Clone(e.layers), func(l string) bool { return slices.Contains(set, l) })
+	others := slices.DeleteFunc(slices.Clone(e.units), func(l string) bool { return slices.Contains(set, l) })
 	near := map[string]int{}
 	for _, l := range others {
 		near[l] = distance(l)
@@ -311,14 +281,27 @@ func (r *Report) String() string {
 	}
 	switch {
 	case r.Kind == Healthy:
-	case r.Remedy.Map != nil:
-		fmt.Fprintf(&s, "remedy: %#v", r.Remedy.Map)
+	case r.Remedy.Map != nil || r.Remedy.Operations != nil:
+		s.WriteString("remedy: ")
+		if r.Remedy.Map != nil {
+			fmt.Fprintf(&s, "%#v", r.Remedy.Map)
+		}
+		for i, o := range r.Remedy.Operations {
+			if i > 0 || r.Remedy.Map != nil {
+				s.WriteString(", and ")
+			}
+			fmt.Fprintf(&s, "%s in float32", strings.TrimPrefix(string(o), "/"))
+		}
 		if r.Remedy.Scale != 0 {
 			fmt.Fprintf(&s, " and a loss scale of %v", r.Remedy.Scale)
 		}
 		fmt.Fprintf(&s, "; then the loss is off by %.2g and the worst gradient by %.2g\n", r.Remedy.After.Loss, r.Remedy.After.Gradient)
 	case r.Remedy.Scale != 0:
-		fmt.Fprintf(&s, "remedy: a loss scale of %v\n", r.Remedy.Scale)
+		fmt.Fprintf(&s, "remedy: a loss scale of %v", r.Remedy.Scale)
+		if r.Remedy.Advice != "" {
+			fmt.Fprintf(&s, "; %s", r.Remedy.Advice)
+		}
+		s.WriteString("\n")
 	default:
 		fmt.Fprintf(&s, "remedy: %s\n", r.Remedy.Advice)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
 // visible is a relative error that is worth a cause.
@@ -24,13 +25,17 @@ const (
 	scoreFlushed   = 1e4
 )
 
-// layerOf returns the layer that recorded a value, or "".
-func (e *examination) layerOf(path string) string {
-	path = strings.TrimSuffix(path, "/grad")
+// unitOf returns the layer that recorded a value, or the operation outside of layers; ""
+// if a remedy cannot change it.
+func (e *examination) unitOf(t *tensor.Tap) string {
+	path := strings.TrimSuffix(t.Path, "/grad")
 	for ; path != ""; path = path[:max(strings.LastIndexByte(path, '/'), 0)] {
 		if _, ok := e.order[path]; ok {
 			return path
 		}
+	}
+	if _, ok := e.order[string(t.ID)]; ok {
+		return string(t.ID)
 	}
 	return ""
 }
@@ -42,41 +47,41 @@ func isGradient(path string) bool { return strings.HasSuffix(path, "/grad") }
 // those where such errors come from.
 func (e *examination) suspect(free, forced *observed) {
 	found := map[string]Suspect{}
-	note := func(path string, score float64, format string, args ...any) {
-		if l := e.layerOf(path); l != "" && score > found[l].score {
+	note := func(t *tensor.Tap, score float64, format string, args ...any) {
+		if l := e.unitOf(t); l != "" && score > found[l].score {
 			found[l] = Suspect{l, fmt.Sprintf(format, args...), score}
 		}
 	}
 	for i := range free.Values {
 		t := &free.Values[i]
 		s := t.Shadow
-		if s == nil || isGradient(t.Path) && t.Scaled { // which is a matter of the loss scale
+		if s == nil || isGradient(t.Path) && free.scaled(t) { // which is a matter of the loss scale
 			continue
 		}
 		if !t.Type.DType.Is16() {
 			continue
 		}
 		if beyond(t.Type.DType, s) {
-			note(t.Path, scoreRange, "%v of %.3g in %v", t.Op, s.Y.Largest, t.Type.DType)
+			note(t, scoreRange, "%v of %.3g in %v", t.Op, s.Y.Largest, t.Type.DType)
 		}
 		for _, k := range t.Args {
 			if a := &free.Values[k]; a.Type.DType.Is16() && a.Shadow != nil && beyond(a.Type.DType, a.Shadow) {
-				note(t.Path, scoreReader, "%v reads %.3g", t.Op, a.Shadow.Y.Largest)
+				note(t, scoreReader, "%v reads %.3g", t.Op, a.Shadow.Y.Largest)
 			}
 		}
 		if share := flushed(t.Type.DType, s); share > 0.1 {
-			note(t.Path, scoreFlushed*share, "%v: %.0f %% become 0", t.Op, 100*share)
+			note(t, scoreFlushed*share, "%v: %.0f %% become 0", t.Op, 100*share)
 		}
 	}
 	for i := range forced.Values {
 		t := &forced.Values[i]
 		s := t.Shadow
-		if s == nil {
+		if s == nil || forced.unscaled && isGradient(t.Path) && t.Type.DType == dtype.Float16 {
 			continue
 		}
 		if bad := forced.bad[i] > 0; bad {
-			if s.Y.NaNs+s.Y.Infinities == 0 && !t.Scaled && !slices.ContainsFunc(t.Args, func(a int) bool { return forced.bad[a] > 0 }) {
-				note(t.Path, scoreNonFinite, "%v makes what is not finite", t.Op)
+			if s.Y.NaNs+s.Y.Infinities == 0 && !forced.scaled(t) && !slices.ContainsFunc(t.Args, func(a int) bool { return forced.bad[a] > 0 }) {
+				note(t, scoreNonFinite, "%v makes what is not finite", t.Op)
 			}
 			continue
 		}
@@ -91,11 +96,11 @@ func (e *examination) suspect(free, forced *observed) {
 				continue // it came with an operand
 			}
 		}
-		note(t.Path, scoreError*min(own, 10), "%v: an error of %.2g from operands with %.2g", t.Op, own, before)
+		note(t, scoreError*min(own, 10), "%v: an error of %.2g from operands with %.2g", t.Op, own, before)
 		for k := worst; k >= 0; k = forced.worstOperand(k) {
 			a := &forced.Values[k]
 			if a.Local != nil && relative(a.Local) >= forced.error(k)/2 {
-				note(a.Path, scoreSource*min(own, 10), "%v rounds by %.2g, which %s turns into %.2g", a.Op, relative(a.Local), t.Path, own)
+				note(a, scoreSource*min(own, 10), "%v rounds by %.2g, which %s turns into %.2g", a.Op, relative(a.Local), t.Path, own)
 				break
 			}
 		}
