@@ -128,11 +128,11 @@ func TestRegistry(t *testing.T) {
 // a process of its own.
 func TestEnvironment(t *testing.T) {
 	for _, c := range []struct{ device, debug, stdout, stderr string }{
-		{"opens", "", "device opens\n{Plan:false Passes:false Graph:false Eager:false NaN:false Check:false Pprof:false Trace:}", ""},
-		{"tpu", "plan, check,,trace=a b", "backend: unknown device \"tpu\"; have [\"fails\" \"many\" \"opens\"]\n{Plan:true Passes:false Graph:false Eager:false NaN:false Check:true Pprof:false Trace:a b}", ""},
+		{"opens", "", "device opens\n{Plan:false Passes:false Graph:false Eager:false NaN:false Check:false Pprof:false Autocast:false Trace:}", ""},
+		{"tpu", "plan, check,,trace=a b", "backend: unknown device \"tpu\"; have [\"fails\" \"many\" \"opens\"]\n{Plan:true Passes:false Graph:false Eager:false NaN:false Check:true Pprof:false Autocast:false Trace:a b}", ""},
 		{"", "nan,grpah", "backend: no device; import package keras or backend/cpu: backend: unknown device \"cpu\"; have [\"fails\" \"many\" \"opens\"]\n" +
-			"{Plan:false Passes:false Graph:false Eager:false NaN:true Check:false Pprof:false Trace:}",
-			"MEZZO_DEBUG: unknown word \"grpah\"; want a comma-separated list of plan, passes, graph, eager, nan, check, pprof, trace\n"},
+			"{Plan:false Passes:false Graph:false Eager:false NaN:true Check:false Pprof:false Autocast:false Trace:}",
+			"MEZZO_DEBUG: unknown word \"grpah\"; want a comma-separated list of plan, passes, graph, eager, nan, check, pprof, autocast, trace\n"},
 	} {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), "MEZZO_TEST_CHILD=1", "MEZZO_DEVICE="+c.device, "MEZZO_DEBUG="+c.debug)
@@ -161,7 +161,7 @@ func TestParseAlgorithms(t *testing.T) {
 
 func TestParseDebug(t *testing.T) {
 	all, err := backend.ParseDebug(strings.Join(backend.DebugSettings, " , "))
-	if want := (backend.Debug{Plan: true, Passes: true, Graph: true, Eager: true, NaN: true, Check: true, Pprof: true, Trace: "trace.json"}); err != nil || all != want {
+	if want := (backend.Debug{Plan: true, Passes: true, Graph: true, Eager: true, NaN: true, Check: true, Pprof: true, Autocast: true, Trace: "trace.json"}); err != nil || all != want {
 		t.Errorf("got %+v, %v, want %+v", all, err, want)
 	}
 	if d, err := backend.ParseDebug(""); err != nil || d != (backend.Debug{}) {

@@ -21,18 +21,21 @@ type Debug struct {
 	Check  bool // "check": verify the graph between passes, in shuffled order; guards around the memory of kernels
 	Pprof  bool // "pprof": label work with layer and operation, for profiles
 
+	// Autocast is "autocast": print what tensor.Autocast lets compute in 16 bits, and why.
+	Autocast bool
+
 	// Trace is the file of "trace=FILE", "trace.json" of "trace": the third run
 	// of each plan in Chrome's trace format.
 	Trace string
 }
 
 // DebugSettings lists the words MEZZO_DEBUG understands.
-var DebugSettings = []string{"plan", "passes", "graph", "eager", "nan", "check", "pprof", "trace"}
+var DebugSettings = []string{"plan", "passes", "graph", "eager", "nan", "check", "pprof", "autocast", "trace"}
 
 // ParseDebug reads a value of MEZZO_DEBUG.
 func ParseDebug(list string) (Debug, error) {
 	var d Debug
-	field := map[string]*bool{"plan": &d.Plan, "passes": &d.Passes, "graph": &d.Graph, "eager": &d.Eager, "nan": &d.NaN, "check": &d.Check, "pprof": &d.Pprof}
+	field := map[string]*bool{"plan": &d.Plan, "passes": &d.Passes, "graph": &d.Graph, "eager": &d.Eager, "nan": &d.NaN, "check": &d.Check, "pprof": &d.Pprof, "autocast": &d.Autocast}
 	for word := range strings.SplitSeq(list, ",") {
 		word = strings.TrimSpace(word)
 		if word == "" {

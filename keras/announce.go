@@ -19,6 +19,9 @@ func (f *fitting) announce() {
 	if text := policy.EffectiveText(); !told(text) {
 		fmt.Fprintln(f.c.Output, text)
 	}
+	if text := policy.EnvironmentText(); text != "" && !told(text) {
+		fmt.Fprintln(f.c.Output, text)
+	}
 	if text := f.m.outdated(); text != "" {
 		if !told(text) {
 			fmt.Fprintln(f.c.Output, text)

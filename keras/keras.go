@@ -152,6 +152,11 @@ func Function[In, Out any](f func(In) Out, changes ...Stateful) *Func[In, Out] {
 // GradientTape.gradient); see tensor.Gradients.
 func Gradients(loss *Tensor, vars []*Variable) []*Tensor { return tensor.Gradients(loss, vars) }
 
+// Autocast lets what f records in float32, in a Function, compute in d, float16 or
+// bfloat16, where that is safe and faster (PyTorch: torch.autocast); see
+// tensor.Autocast, and policy.Auto for whole models.
+func Autocast(d DType, f func()) { tensor.Autocast(d, f) }
+
 // NewTensor returns a tensor of a copy of data, in row-major order; without a
 // shape it takes one element. It panics with *Error when the number of
 // elements is not that of the shape.

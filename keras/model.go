@@ -452,13 +452,13 @@ func (m *Model) outputNames() []string {
 	return out
 }
 
-// computesIn reports whether any layer computes in d.
+// computesIn reports whether any layer computes in d, or lets its operations.
 func (m *Model) computesIn(d dtype.DType) bool {
 	var any func(ls []layers.Layer) bool
 	any = func(ls []layers.Layer) bool {
 		return slices.ContainsFunc(ls, func(l layers.Layer) bool {
 			b := layers.BaseOf(l)
-			return b.ComputeDType() == d && !isModel(l) || any(b.Sublayers())
+			return (b.ComputeDType() == d || b.Policy().Auto == d) && !isModel(l) || any(b.Sublayers())
 		})
 	}
 	return any(m.layers)

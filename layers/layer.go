@@ -138,6 +138,7 @@ type Base struct {
 	byForce    bool           // byPath has precedence over fields DType
 	mapped     bool           // part of a layer, with a policy of its own from a map
 	follows    bool           // it was built with what the policy package had for its path
+	named      bool           // its policy is its own: of its field DType, or of a map
 	built      bool
 	frozen     bool
 	uncast     bool // see SetAutocast
@@ -438,7 +439,7 @@ func Apply(l Layer, p Pass, x *tensor.Tensor) *tensor.Tensor {
 		if !b.uncast {
 			x = support.CastFloats(x, b.policy.Compute)
 		}
-		return l.Call(p, x)
+		return b.autocast(func() *tensor.Tensor { return l.Call(p, x) })
 	}
 	var y *tensor.Tensor
 	if b.remat && p.Training {
@@ -454,6 +455,20 @@ func Apply(l Layer, p Pass, x *tensor.Tensor) *tensor.Tensor {
 		b.penalize(p, y)
 	}
 	label(b.Path(), since, y)
+	return y
+}
+
+// autocast runs call under tensor.Autocast if the layer's policy is automatic. A layer
+// that names a policy of its own computes in that, whatever is around it.
+func (b *Base) autocast(call func() *tensor.Tensor) (y *tensor.Tensor) {
+	d := b.policy.Auto
+	if d == dtype.Invalid {
+		if !b.named {
+			return call()
+		}
+		d = dtype.Float32
+	}
+	tensor.Autocast(d, func() { y = call() })
 	return y
 }
 
@@ -514,7 +529,7 @@ func (b *Base) resolve(name string) error {
 	default:
 		p = policy.Global()
 	}
-	b.policy, b.mapped = p, found && b.owner != nil
+	b.policy, b.mapped, b.named = p, found && b.owner != nil, name != "" || found
 	b.follows = name == "" && b.owner == nil && b.general == nil && byPath == nil
 	return err
 }

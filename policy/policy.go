@@ -50,6 +50,9 @@ type Policy struct {
 	// Float8 makes Dense and EinsumDense multiply 8-bit floats (Keras: the
 	// quantization mode "float8").
 	Float8 bool
+	// Auto is the 16-bit type that operations of float32 layers may compute in, or
+	// Invalid: see the function Auto.
+	Auto dtype.DType
 }
 
 // String returns the policy as Keras prints it: <DTypePolicy "mixed_float16">.
@@ -62,7 +65,7 @@ func (p Policy) Mixed() bool { return p.Compute.Size() < p.Variable.Size() }
 // compute in 16 bits with float32 variables. A float type, such as float32 or
 // bfloat16, is used for both. mixed_float8 is mixed_bfloat16 with 8-bit
 // products in Dense and EinsumDense. float8_from_P, Keras's form, adds 8-bit
-// products to another policy P.
+// products to another policy P. auto_float16 and auto_bfloat16 are those of Auto.
 func Parse(name string) (Policy, error) {
 	switch name {
 	case "mixed_float16":
@@ -71,10 +74,14 @@ func Parse(name string) (Policy, error) {
 		return Policy{Name: name, Compute: dtype.BFloat16, Variable: dtype.Float32}, nil
 	case "mixed_float8":
 		return Policy{Name: name, Compute: dtype.BFloat16, Variable: dtype.Float32, Float8: true}, nil
+	case AutoFloat16:
+		return Policy{Name: name, Compute: dtype.Float32, Variable: dtype.Float32, Auto: dtype.Float16}, nil
+	case AutoBFloat16:
+		return Policy{Name: name, Compute: dtype.Float32, Variable: dtype.Float32, Auto: dtype.BFloat16}, nil
 	}
 	if source, ok := strings.CutPrefix(name, float8From); ok {
 		p, err := Parse(source)
-		if err != nil || p.Float8 {
+		if err != nil || p.Float8 || p.Auto != dtype.Invalid {
 			return Policy{}, fmt.Errorf("policy: unknown policy %q; want one such as float8_from_mixed_bfloat16", name)
 		}
 		p.Name, p.Float8 = name, true
@@ -82,20 +89,22 @@ func Parse(name string) (Policy, error) {
 	}
 	d, err := dtype.Parse(name)
 	if err != nil || !d.IsFloat() {
-		return Policy{}, fmt.Errorf("policy: unknown policy %q; %swant mixed_float16, mixed_bfloat16, mixed_float8 or a float type such as float32", name, suggest.Meant(name, known))
+		return Policy{}, fmt.Errorf("policy: unknown policy %q; %swant mixed_float16, mixed_bfloat16, mixed_float8, auto_float16, auto_bfloat16 or a float type such as float32", name, suggest.Meant(name, known))
 	}
 	return Policy{Name: name, Compute: d, Variable: d}, nil
 }
 
 // known are the policies that Parse names first.
-var known = []string{"mixed_float16", "mixed_bfloat16", "mixed_float8", "float32", "float16", "bfloat16", "float64"}
+var known = []string{"mixed_float16", "mixed_bfloat16", "mixed_float8", "auto_float16", "auto_bfloat16", "float32", "float16", "bfloat16", "float64"}
 
 const float8From = "float8_from_"
 
-// Source returns the name of the policy without 8-bit products, as Keras
-// writes it in files.
+// Source returns the name of the policy as Keras writes it in files: without 8-bit
+// products, and float32 for an automatic one.
 func (p Policy) Source() string {
 	switch {
+	case p.Auto != dtype.Invalid:
+		return Float32
 	case !p.Float8:
 		return p.Name
 	case p.Name == "mixed_float8":
@@ -111,20 +120,29 @@ var global = struct {
 	parsed *compiled // byPath; nil: none
 }{policy: Policy{Name: "float32", Compute: dtype.Float32, Variable: dtype.Float32}}
 
-// Global returns the global policy; "float32" until SetGlobal.
+// Global returns the global policy; "float32" until SetGlobal, unless an environment
+// variable says otherwise (see Auto).
 func Global() Policy {
 	global.RLock()
 	defer global.RUnlock()
-	return global.policy
+	p, err := fromEnvironment().under(global.policy)
+	if err != nil {
+		panic(err)
+	}
+	return p
 }
 
 // SetGlobal sets the global policy and returns the name of the previous one.
-// It panics on an unknown name. Tests restore it with
+// It panics on an unknown name, and on one that contradicts the environment (see Auto).
+// Tests restore it with
 //
 //	defer policy.SetGlobal(policy.SetGlobal("mixed_float16"))
 func SetGlobal(name string) (previous string) {
 	p, err := Parse(name)
 	if err != nil {
+		panic(err)
+	}
+	if p, err = fromEnvironment().under(p); err != nil {
 		panic(err)
 	}
 	global.Lock()

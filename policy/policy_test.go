@@ -37,7 +37,7 @@ func TestParse(t *testing.T) {
 		}
 	}
 	_, err := Parse("float8")
-	want := `policy: unknown policy "float8"; did you mean "mixed_float8"? want mixed_float16, mixed_bfloat16, mixed_float8 or a float type such as float32`
+	want := `policy: unknown policy "float8"; did you mean "mixed_float8"? want mixed_float16, mixed_bfloat16, mixed_float8, auto_float16, auto_bfloat16 or a float type such as float32`
 	if err == nil || err.Error() != want {
 		t.Errorf("Parse(float8): got error %v, want %s", err, want)
 	}
@@ -45,9 +45,9 @@ func TestParse(t *testing.T) {
 
 func TestFloat8(t *testing.T) {
 	for name, want := range map[string]Policy{
-		"mixed_float8":               {"mixed_float8", dtype.BFloat16, dtype.Float32, true},
-		"float8_from_mixed_bfloat16": {"float8_from_mixed_bfloat16", dtype.BFloat16, dtype.Float32, true},
-		"float8_from_float32":        {"float8_from_float32", dtype.Float32, dtype.Float32, true},
+		"mixed_float8":               {"mixed_float8", dtype.BFloat16, dtype.Float32, true, dtype.Invalid},
+		"float8_from_mixed_bfloat16": {"float8_from_mixed_bfloat16", dtype.BFloat16, dtype.Float32, true, dtype.Invalid},
+		"float8_from_float32":        {"float8_from_float32", dtype.Float32, dtype.Float32, true, dtype.Invalid},
 	} {
 		if p, err := Parse(name); err != nil || p != want {
 			t.Errorf("Parse(%q): got %v, %v, want %v", name, p, err, want)
@@ -142,7 +142,7 @@ func TestGlobalMap(t *testing.T) {
 func TestGlobalMapPanics(t *testing.T) {
 	defer func() {
 		err, _ := recover().(error)
-		want := `policy: unknown policy "float8"; did you mean "mixed_float8"? want mixed_float16, mixed_bfloat16, mixed_float8 or a float type such as float32, for the layers at "head"`
+		want := `policy: unknown policy "float8"; did you mean "mixed_float8"? want mixed_float16, mixed_bfloat16, mixed_float8, auto_float16, auto_bfloat16 or a float type such as float32, for the layers at "head"`
 		if err == nil || err.Error() != want {
 			t.Errorf("got panic %v, want %s", err, want)
 		}

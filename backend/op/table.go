@@ -358,16 +358,16 @@ func init() {
 		Loop:    {Name: "Loop", Args: -1, Class: Contraction, Precision: Clear, Grad: true, Infer: inferLoop, Expand: expandLoop},
 		Result:  {Name: "Result", Args: 1, Class: Movement, Grad: true, Infer: inferResult},
 
-		Softmax:     {Name: "Softmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandSoftmax},
+		Softmax:     {Name: "Softmax", Args: 1, Class: Reduction, Precision: Inferred, Grad: true, Infer: inferSoftmax, Expand: expandSoftmax},
 		SoftmaxGrad: {Name: "SoftmaxGrad", Args: 2, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmaxGrad, Expand: expandSoftmaxGrad},
 		LogSoftmax:  {Name: "LogSoftmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandLogSoftmax},
 
-		LayerNorm:     {Name: "LayerNorm", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Widens: []int{0}, Infer: inferLayerNorm, Expand: expandLayerNorm},
+		LayerNorm:     {Name: "LayerNorm", Args: 3, Class: Reduction, Precision: Inferred, Grad: true, Widens: []int{0}, Infer: inferLayerNorm, Expand: expandLayerNorm},
 		LayerNormGrad: {Name: "LayerNormGrad", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Widens: []int{0, 2}, Infer: inferLayerNormGrad, Results: layerNormGradResults, Expand: expandLayerNormGrad},
 
 		Moments:         {Name: "Moments", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferMoments, Expand: expandMoments},
 		BatchNormReduce: {Name: "BatchNormReduce", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferBatchNormReduce, Expand: expandBatchNormReduce},
-		BatchNorm:       {Name: "BatchNorm", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferBatchNorm, Expand: expandBatchNorm},
+		BatchNorm:       {Name: "BatchNorm", Args: 3, Class: Reduction, Precision: Inferred, Grad: true, Infer: inferBatchNorm, Expand: expandBatchNorm},
 
 		Attention:        {Name: "Attention", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttention, Expand: expandAttention},
 		AttentionForward: {Name: "AttentionForward", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttentionForward, Results: attentionForwardResults, Expand: expandAttentionForward},

@@ -198,7 +198,6 @@ func (fn *Func[In, Out]) beside(ctx context.Context, in In, o BesideOptions) (*b
 
 // compile compiles what tr recorded beside itself.
 func (b *beside) compile(ctx context.Context, tr *trace, results []*Tensor, options ir.Options, o BesideOptions) error {
-	c := newCapture(tr)
 	var roots []*Tensor
 	for _, v := range tr.assigned {
 		roots = append(roots, v.bound)
@@ -212,6 +211,8 @@ func (b *beside) compile(ctx context.Context, tr *trace, results []*Tensor, opti
 			}
 		}
 	}
+	paint(roots...)
+	c := newCapture(tr)
 	c.roots(roots...)
 	g := c.graph
 	tensors := make(map[*ir.Value]*Tensor, len(c.values))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -16,6 +17,8 @@ type trace struct {
 	assigned []*Variable // in order of their first Assign
 
 	derivatives []derivative // calls of Gradients
+
+	autocast dtype.DType // of what is recorded now; see Autocast
 
 	predicate  *Tensor // of Assign, see Predicated; nil: always
 	statistics *Tensor // see PredicateStatistics

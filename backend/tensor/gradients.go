@@ -71,6 +71,11 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 	case loss.parts != nil || !loss.typ.DType.IsFloat() || len(loss.typ.Shape) != 0:
 		Fail("Gradients", "the loss is %v, want a float scalar", loss.describe())
 	}
+	if tr := loss.trace; tr != nil {
+		paint(loss)
+		defer func(d dtype.DType) { tr.autocast = d }(tr.autocast)
+		tr.autocast = dtype.Invalid // gradients follow the types of what they are of
+	}
 	remat := rematerializer{start: SequencePoint()}
 	one := Scalar(loss.typ.DType, 1)
 	one.scaled, one.trace = loss.scaled, loss.trace

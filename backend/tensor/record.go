@@ -162,6 +162,7 @@ func (p *plan) compile(ctx context.Context, tr *trace, results []*Tensor, o ir.O
 		}
 		roots = append(roots, r)
 	}
+	paint(roots...)
 	c := newCapture(tr)
 	c.shadows = shadows
 	c.roots(roots...)

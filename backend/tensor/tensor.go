@@ -42,6 +42,7 @@ type Tensor struct {
 	mask     *Tensor      // see Mask
 	segment  *segment     // see Remat
 	custom   *custom      // see WithGradient
+	autocast dtype.DType  // recorded under Autocast, and not painted yet
 
 	parts  []*Tensor // a tuple's tensors; the other fields are unused then
 	err    error     // a broken tensor: the error that made it
@@ -301,7 +302,10 @@ func Record(c op.Code, a op.Attr, args ...*Tensor) *Tensor {
 	if r.typ, err = op.Infer(c, a, types...); err != nil {
 		panic(&Error{Op: c.String(), Err: err})
 	}
-	r.seq = sequence.Add(1)
+	if r.trace != nil {
+		r.autocast = r.trace.autocast
+	}
+	r.seq = sequence.Add(4) // with room for what paint adds in front
 	if !r.typ.DType.IsFloat() {
 		r.scaled, r.gradient = nil, nil // a comparison, a count or an index is not larger for it
 	}

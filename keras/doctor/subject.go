@@ -95,7 +95,7 @@ func computesInFloat16(ls []layers.Layer) bool {
 	return slices.ContainsFunc(ls, func(l layers.Layer) bool {
 		b := layers.BaseOf(l)
 		inner := keras.ModelOf(l)
-		return inner != nil && computesInFloat16(inner.Layers()) || inner == nil && b.ComputeDType() == dtype.Float16 || computesInFloat16(b.Sublayers())
+		return inner != nil && computesInFloat16(inner.Layers()) || inner == nil && (b.ComputeDType() == dtype.Float16 || b.Policy().Auto == dtype.Float16) || computesInFloat16(b.Sublayers())
 	})
 }
 
@@ -128,7 +128,11 @@ func layersOf(m *keras.Model) (all []unit) {
 		}
 		base := layers.BaseOf(l)
 		p := base.Policy()
-		all = append(all, unit{base.Path(), p.Compute, p.Float8})
+		computes := p.Compute
+		if p.Auto != dtype.Invalid {
+			computes = p.Auto
+		}
+		all = append(all, unit{base.Path(), computes, p.Float8})
 	}
 	return all
 }

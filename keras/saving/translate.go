@@ -446,6 +446,9 @@ func policyObject(name string) object {
 		return object{Module: "keras.dtype_policies", Class: "QuantizedFloat8DTypePolicy", Config: map[string]any{
 			"mode": "float8", "source_name": p.Source(), "amax_history_length": amaxHistory}}
 	}
+	if p, err := policy.Parse(name); err == nil {
+		name = p.Source()
+	}
 	return object{Module: "keras", Class: "DTypePolicy", Config: map[string]any{"name": name}}
 }
 

@@ -1,0 +1,107 @@
+package keras_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/losses"
+	"github.com/mezzo-ml/mezzo/optimizers"
+	"github.com/mezzo-ml/mezzo/policy"
+)
+
+// TestAutoPolicy trains the same models in float32, under a mixed policy and under an
+// automatic one, and compares what 16 bits do to their gradients.
+func TestAutoPolicy(t *testing.T) {
+	x := func(seed int, shape ...int) *keras.Tensor {
+		n := keras.Shape(shape).Size()
+		data := make([]float32, n)
+		for i := range data {
+			data[i] = float32(math.Sin(float64(seed + i*i%1013)))
+		}
+		return keras.NewTensor(data, shape...)
+	}
+	y := make([]int32, 16)
+	for i := range y {
+		y[i] = int32(i * i % 5)
+	}
+	for _, c := range []struct {
+		name  string
+		x     *keras.Tensor
+		build func() *keras.Model
+	}{
+		{"mlp", x(1, 16, 20), func() *keras.Model {
+			return keras.Sequential(&layers.Dense{Units: 64, Activation: "relu"}, &layers.LayerNormalization{}, &layers.Dense{Units: 64, Activation: "gelu"}, &layers.Dense{Units: 5})
+		}},
+		{"cnn", x(2, 16, 12, 12, 3), func() *keras.Model {
+			return keras.Sequential(&layers.Conv2D{Filters: 16, KernelSize: layers.PerAxis{3}, Activation: "relu"}, &layers.BatchNormalization{}, &layers.MaxPooling2D{},
+				&layers.Conv2D{Filters: 16, KernelSize: layers.PerAxis{3}, Activation: "relu"}, &layers.GlobalAveragePooling2D{}, &layers.Dense{Units: 5})
+		}},
+		{"lstm", x(3, 16, 7, 8), func() *keras.Model {
+			return keras.Sequential(&layers.LSTM{Units: 24, ReturnSequences: true}, &layers.GRU{Units: 24}, &layers.Dense{Units: 5})
+		}},
+		{"attention", x(4, 16, 6, 16), func() *keras.Model {
+			in := keras.Input(6, 16)
+			h := keras.Apply(&layers.MultiHeadAttention{NumHeads: 2, KeyDim: 8}, in, in)
+			h = keras.Apply(&layers.LayerNormalization{}, keras.Apply(&layers.Add{}, in, h))
+			h = keras.Apply(&layers.GlobalAveragePooling1D{}, h)
+			m, err := keras.NewModel(in, keras.Apply(&layers.Dense{Units: 5}, h))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}},
+	} {
+		for _, d := range []dtype.DType{dtype.Float16, dtype.BFloat16} {
+			t.Run(c.name+"/"+d.String(), func(t *testing.T) {
+				worst := map[string]float64{}
+				for _, p := range []string{"mixed_" + d.String(), policy.Auto(d)} {
+					old := policy.SetGlobal(p)
+					m := c.build()
+					if err := m.Build(c.x.Shape()[1:]...); err != nil {
+						t.Fatal(err)
+					}
+					policy.SetGlobal(old)
+					if err := m.Compile(keras.CompileConfig{Loss: &losses.SparseCategoricalCrossentropy{FromLogits: true}, Optimizer: &optimizers.Adam{}}); err != nil {
+						t.Fatal(err)
+					}
+					if _, scaled := m.Optimizer().(*optimizers.LossScaleOptimizer); scaled != (d == dtype.Float16) {
+						t.Errorf("%s: the loss is scaled: %v", p, scaled)
+					}
+					b := keras.Batch{X: c.x, Y: keras.NewTensor(y, 16)}
+					taps, err := m.Beside(t.Context(), b, tensor.BesideOptions{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					narrow := 0
+					for _, v := range taps.Values {
+						if v.Type.DType == d {
+							narrow++
+						}
+					}
+					if narrow < 10 {
+						t.Errorf("%s: %d of %d values are %v", p, narrow, len(taps.Values), d)
+					}
+					for _, g := range taps.Derivatives[0].Gradients {
+						if s := taps.Values[g].Shadow; s != nil {
+							worst[p] += s.SquaredError
+						}
+					}
+					for range 5 {
+						if _, err := m.TrainOnBatch(t.Context(), b); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				mixed, auto := math.Sqrt(worst["mixed_"+d.String()]), math.Sqrt(worst[policy.Auto(d)])
+				t.Logf("errors of all gradients: %.3g mixed, %.3g automatic", mixed, auto)
+				if auto > 1.5*mixed {
+					t.Errorf("the automatic policy is off by %.2g, the mixed one by %.2g", auto, mixed)
+				}
+			})
+		}
+	}
+}
