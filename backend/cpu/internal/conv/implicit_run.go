@@ -178,13 +178,26 @@ func (k *implicitGEMM) copyRows(r *exec.Run, scratch []byte, p *stridedPhase, b 
 	}
 }
 
-// padPixels copies pixels that have so many bytes with their padding.
+// memmovePixel is the bytes of a pixel above which copy is faster than Tiles.Copy.
+const memmovePixel = 2 * 64
+
+// padPixels copies pixels that have so many bytes with their padding, an element behind an
+// odd number of channels.
 func (k *implicitGEMM) padPixels(dst, src []byte, pixel int) {
 	n := k.srcAll * k.bytes
-	for len(dst) > 0 {
-		copy(dst[:n], src)
-		clear(dst[n:pixel])
-		dst, src = dst[pixel:], src[n:]
+	if n > memmovePixel {
+		for len(dst) > 0 {
+			copy(dst[:n], src)
+			clear(dst[n:pixel])
+			dst, src = dst[pixel:], src[n:]
+		}
+		return
+	}
+	d, s := unsafe.Pointer(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src))
+	for c := 0; c < k.srcAll; c += window.VectorChannels {
+		n := min(window.VectorChannels, k.srcAll-c)
+		load := uint(1)<<n - 1
+		k.tiles.Copy(unsafe.Add(d, 2*c), pixel, 0, unsafe.Add(s, 2*c), 2*k.srcAll, 0, len(dst)/pixel, 1, load, 1<<tiling.RoundUp(n, 2)-1)
 	}
 }
 

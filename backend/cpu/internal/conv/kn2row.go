@@ -372,16 +372,12 @@ func (k *kn2row) multiply(r *exec.Run, w *exec.Worker, pixel, n, to int) {
 
 // stage copies pixels as kernels read them.
 func (k *kn2row) stage(dst, source []byte, rows int) {
-	line, pixel := len(source)/rows, k.pixelBytes()
 	if k.element != gemm.Pairs {
 		k.set.Widen[k.stored](unsafe.Pointer(&dst[0]), unsafe.Pointer(&source[0]), rows*k.depth)
 		return
 	}
-	for i := range rows {
-		d := dst[i*pixel:][:pixel]
-		copy(d, source[i*line:][:line])
-		clear(d[line:])
-	}
+	pixel := k.pixelBytes()
+	k.padPixels(dst[:rows*pixel], source, pixel)
 }
 
 // multiplyRows forms the products of some pixels.

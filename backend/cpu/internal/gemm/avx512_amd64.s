@@ -195,117 +195,45 @@ TEXT ·f32AVX512Rows3x32(SB), NOSPLIT, $0-80
 	JNZ rest
 	END_C(ADD_S_3x2, STORE_C_3x2)
 
-// FMA_STEP_ROWS_PREFETCH_4x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_4x2(b, next, off, prefetch) \
-	LOAD_B_2(b, Z8, Z9, next); \
-	prefetch; \
-	FMA_ROWS_3x2(off, Z10, Z8, Z9, Z11); \
-	FMA_ROW_2(off(DX), Z11, Z8, Z6, Z9, Z7)
-
 // func f32AVX512Rows4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows4x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_4x2, ZERO_C_4x2, POINT_A_2, FMA_STEP_ROWS_PREFETCH_4x2, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_4x2, STORE_C_4x2)
-
-// FMA_STEP_ROWS_PREFETCH_5x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_5x2(b, next, off, prefetch) \
-	LOAD_B_2(b, Z10, Z11, next); \
-	prefetch; \
-	FMA_ROWS_5x2(off, Z12, Z10, Z11, Z13)
 
 // func f32AVX512Rows5x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows5x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_5x2, ZERO_C_5x2, POINT_A_2, FMA_STEP_ROWS_PREFETCH_5x2, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_5x2, STORE_C_5x2)
 
-// FMA_STEP_ROWS_PREFETCH_6x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_6x2(b, next, off, prefetch) \
-	LOAD_B_2(b, Z12, Z13, next); \
-	prefetch; \
-	FMA_ROWS_5x2(off, Z14, Z12, Z13, Z15); \
-	FMA_ROW_2(off(DX)(R12*2), Z15, Z12, Z10, Z13, Z11)
-
 // func f32AVX512Rows6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows6x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_6x2, ZERO_C_6x2, POINT_A_2, FMA_STEP_ROWS_PREFETCH_6x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_6x2, STORE_C_6x2)
-
-// FMA_STEP_ROWS_PREFETCH_7x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_7x2(b, next, off, prefetch) \
-	LOAD_B_2(b, Z14, Z15, next); \
-	prefetch; \
-	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17)
 
 // func f32AVX512Rows7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows7x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_7x2, ZERO_C_7x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, ADD_S_7x2, STORE_C_7x2)
 
-// FMA_STEP_ROWS_PREFETCH_8x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_8x2(b, next, off, prefetch) \
-	LOAD_B_2(b, Z16, Z17, next); \
-	prefetch; \
-	FMA_ROWS_7x2(off, Z18, Z16, Z17, Z19); \
-	FMA_ROW_2(off(SI)(R12*1), Z19, Z16, Z14, Z17, Z15)
-
 // func f32AVX512Rows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows8x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_8x2, ZERO_C_8x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_8x2, STORE_C_8x2)
-
-// FMA_STEP_ROWS_PREFETCH_9x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_9x2(b, next, off, prefetch) \
-	LOAD_B_2(b, Z18, Z19, next); \
-	prefetch; \
-	FMA_ROWS_9x2(off, Z20, Z18, Z19, Z21)
 
 // func f32AVX512Rows9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows9x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_9x2, ZERO_C_9x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_9x2, STORE_C_9x2)
 
-// FMA_STEP_ROWS_PREFETCH_10x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_10x2(b, next, off, prefetch) \
-	LOAD_B_2(b, Z20, Z21, next); \
-	prefetch; \
-	FMA_ROWS_9x2(off, Z22, Z20, Z21, Z23); \
-	FMA_ROW_2(off(R9), Z23, Z20, Z18, Z21, Z19)
-
 // func f32AVX512Rows10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows10x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_10x2, ZERO_C_10x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_10x2, STORE_C_10x2)
-
-// FMA_STEP_ROWS_PREFETCH_11x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_11x2(b, next, off, prefetch) \
-	LOAD_B_2(b, Z22, Z23, next); \
-	prefetch; \
-	FMA_ROWS_11x2(off, Z24, Z22, Z23, Z25)
 
 // func f32AVX512Rows11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows11x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_11x2, ZERO_C_11x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_11x2, STORE_C_11x2)
 
-// FMA_STEP_ROWS_PREFETCH_12x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_12x2(b, next, off, prefetch) \
-	LOAD_B_2(b, Z24, Z25, next); \
-	prefetch; \
-	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27); \
-	FMA_ROW_2(off(R9)(R12*2), Z27, Z24, Z22, Z25, Z23)
-
 // func f32AVX512Rows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows12x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_12x2, ZERO_C_12x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, ADD_S_12x2, STORE_C_12x2)
 
-// FMA_STEP_ROWS_PREFETCH_13x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_13x2(b, next, off, prefetch) \
-	LOAD_B_2(b, Z26, Z27, next); \
-	prefetch; \
-	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29)
-
 // func f32AVX512Rows13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows13x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_13x2, ZERO_C_13x2, POINT_A_5, FMA_STEP_ROWS_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_13x2, STORE_C_13x2)
-
-// FMA_STEP_ROWS_PREFETCH_14x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_14x2(b, next, off, prefetch) \
-	LOAD_B_2(b, Z28, Z29, next); \
-	prefetch; \
-	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31); \
-	FMA_ROW_2(off(R10)(R12*1), Z31, Z28, Z26, Z29, Z27)
 
 // func f32AVX512Rows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows14x32(SB), NOSPLIT, $0-80
@@ -401,117 +329,45 @@ TEXT ·f32AVX512Rows3x16(SB), NOSPLIT, $0-80
 	JNZ rest
 	END_C(ADD_S_3x1, STORE_C_3x1)
 
-// FMA_STEP_ROWS_PREFETCH_4x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_4x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z4, next); \
-	prefetch; \
-	FMA_ROWS_3x1(off, Z5, Z4, Z6); \
-	FMA_ROW_1(off(DX), Z6, Z4, Z3)
-
 // func f32AVX512Rows4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows4x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_4x1, ZERO_C_4x1, POINT_A_2, FMA_STEP_ROWS_PREFETCH_4x1, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_4x1, STORE_C_4x1)
-
-// FMA_STEP_ROWS_PREFETCH_5x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_5x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z5, next); \
-	prefetch; \
-	FMA_ROWS_5x1(off, Z6, Z5, Z7)
 
 // func f32AVX512Rows5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows5x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_5x1, ZERO_C_5x1, POINT_A_2, FMA_STEP_ROWS_PREFETCH_5x1, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_5x1, STORE_C_5x1)
 
-// FMA_STEP_ROWS_PREFETCH_6x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_6x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z6, next); \
-	prefetch; \
-	FMA_ROWS_5x1(off, Z7, Z6, Z8); \
-	FMA_ROW_1(off(DX)(R12*2), Z8, Z6, Z5)
-
 // func f32AVX512Rows6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows6x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_6x1, ZERO_C_6x1, POINT_A_2, FMA_STEP_ROWS_PREFETCH_6x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_6x1, STORE_C_6x1)
-
-// FMA_STEP_ROWS_PREFETCH_7x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_7x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z7, next); \
-	prefetch; \
-	FMA_ROWS_7x1(off, Z8, Z7, Z9)
 
 // func f32AVX512Rows7x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows7x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_7x1, ZERO_C_7x1, POINT_A_3, FMA_STEP_ROWS_PREFETCH_7x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, ADD_S_7x1, STORE_C_7x1)
 
-// FMA_STEP_ROWS_PREFETCH_8x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_8x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z8, next); \
-	prefetch; \
-	FMA_ROWS_7x1(off, Z9, Z8, Z10); \
-	FMA_ROW_1(off(SI)(R12*1), Z10, Z8, Z7)
-
 // func f32AVX512Rows8x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows8x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_8x1, ZERO_C_8x1, POINT_A_3, FMA_STEP_ROWS_PREFETCH_8x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_8x1, STORE_C_8x1)
-
-// FMA_STEP_ROWS_PREFETCH_9x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_9x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z9, next); \
-	prefetch; \
-	FMA_ROWS_9x1(off, Z10, Z9, Z11)
 
 // func f32AVX512Rows9x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows9x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_9x1, ZERO_C_9x1, POINT_A_3, FMA_STEP_ROWS_PREFETCH_9x1, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_9x1, STORE_C_9x1)
 
-// FMA_STEP_ROWS_PREFETCH_10x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_10x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z10, next); \
-	prefetch; \
-	FMA_ROWS_9x1(off, Z11, Z10, Z12); \
-	FMA_ROW_1(off(R9), Z12, Z10, Z9)
-
 // func f32AVX512Rows10x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows10x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_10x1, ZERO_C_10x1, POINT_A_4, FMA_STEP_ROWS_PREFETCH_10x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_10x1, STORE_C_10x1)
-
-// FMA_STEP_ROWS_PREFETCH_11x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_11x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z11, next); \
-	prefetch; \
-	FMA_ROWS_11x1(off, Z12, Z11, Z13)
 
 // func f32AVX512Rows11x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows11x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_11x1, ZERO_C_11x1, POINT_A_4, FMA_STEP_ROWS_PREFETCH_11x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_11x1, STORE_C_11x1)
 
-// FMA_STEP_ROWS_PREFETCH_12x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_12x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z12, next); \
-	prefetch; \
-	FMA_ROWS_11x1(off, Z13, Z12, Z14); \
-	FMA_ROW_1(off(R9)(R12*2), Z14, Z12, Z11)
-
 // func f32AVX512Rows12x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows12x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_12x1, ZERO_C_12x1, POINT_A_4, FMA_STEP_ROWS_PREFETCH_12x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, ADD_S_12x1, STORE_C_12x1)
 
-// FMA_STEP_ROWS_PREFETCH_13x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_13x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z13, next); \
-	prefetch; \
-	FMA_ROWS_13x1(off, Z14, Z13, Z15)
-
 // func f32AVX512Rows13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows13x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_13x1, ZERO_C_13x1, POINT_A_5, FMA_STEP_ROWS_PREFETCH_13x1, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_13x1, STORE_C_13x1)
-
-// FMA_STEP_ROWS_PREFETCH_14x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_PREFETCH_14x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z14, next); \
-	prefetch; \
-	FMA_ROWS_13x1(off, Z15, Z14, Z16); \
-	FMA_ROW_1(off(R10)(R12*1), Z16, Z14, Z13)
 
 // func f32AVX512Rows14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows14x16(SB), NOSPLIT, $0-80

@@ -3,22 +3,6 @@
 #include "textflag.h"
 #include "macros_amd64.h"
 
-// LOAD_RUNS_ARGS loads the arguments of a PixelRuns: R12 is lda, R13 ldb, DI d, R8 ldd.
-#define LOAD_RUNS_ARGS \
-	MOVQ lda+16(FP), R12; \
-	MOVQ ldb+32(FP), R13; \
-	MOVQ d+56(FP), DI; \
-	MOVQ ldd+64(FP), R8
-
-// NEXT_RUN loads the next run: AX is a, BX b, CX the number of steps.
-#define NEXT_RUN \
-	MOVQ (R15), AX; \
-	MOVQ 8(R15), BX; \
-	MOVQ 16(R15), CX; \
-	ADDQ $24, R15; \
-	ADDQ a+8(FP), AX; \
-	ADDQ b+24(FP), BX
-
 // RUNS_KERNEL_INNER is a PixelRuns whose A lies k by k.
 #define RUNS_KERNEL_INNER(prefetchw, zero, step, add, store) \
 	LOAD_RUNS_ARGS; \
@@ -40,63 +24,6 @@ run: \
 	LOOP_OF_ONE(next); \
 	step((BX), (R14), (AX)); \
 	ADVANCE_INNER(1); \
-	DECQ CX; \
-	JNZ rest; \
-next: \
-	DECQ n+0(FP); \
-	JNZ run; \
-	END_C(add, store)
-
-// RUNS_KERNEL_ROWS_FEW is a PixelRuns whose A lies row by row.
-#define RUNS_KERNEL_ROWS_FEW(mask, prefetchw, zero, step, add, store) \
-	LOAD_RUNS_ARGS; \
-	mask; \
-	MOVQ DI, DX; \
-	prefetchw; \
-	zero; \
-	LEAQ (R13)(R13*2), R11; \
-	MOVQ at+80(FP), R15; \
-run: \
-	NEXT_RUN; \
-	POINT_PREFETCH_B(5); \
-	LOOP_OF_FOUR; \
-	step((BX), (R14), 0); \
-	step((BX)(R13*1), (R14)(R13*1), 4); \
-	step((BX)(R13*2), (R14)(R13*2), 8); \
-	step((BX)(R11*1), (R14)(R11*1), 12); \
-	ADVANCE_ROWS1(4); \
-	LOOP_OF_ONE(next); \
-	step((BX), (R14), 0); \
-	ADVANCE_ROWS1(1); \
-	DECQ CX; \
-	JNZ rest; \
-next: \
-	DECQ n+0(FP); \
-	JNZ run; \
-	END_C(add, store)
-
-// RUNS_KERNEL_ROWS is a PixelRuns whose A lies row by row.
-#define RUNS_KERNEL_ROWS(mask, prefetchw, zero, point, step, advance, add, store) \
-	LOAD_RUNS_ARGS; \
-	mask; \
-	MOVQ DI, DX; \
-	prefetchw; \
-	zero; \
-	LEAQ (R13)(R13*2), R11; \
-	MOVQ at+80(FP), R15; \
-run: \
-	NEXT_RUN; \
-	point; \
-	POINT_PREFETCH_B(5); \
-	LOOP_OF_FOUR; \
-	step((BX), (R14), 0); \
-	step((BX)(R13*1), (R14)(R13*1), 4); \
-	step((BX)(R13*2), (R14)(R13*2), 8); \
-	step((BX)(R11*1), (R14)(R11*1), 12); \
-	advance(4); \
-	LOOP_OF_ONE(next); \
-	step((BX), (R14), 0); \
-	advance(1); \
 	DECQ CX; \
 	JNZ rest; \
 next: \
@@ -413,191 +340,307 @@ TEXT ·pixelRuns14AVX512(SB), NOSPLIT, $0-88
 
 // func rowRuns1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns1AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_2, PREFETCHW_C_1x2, ZERO_C_1x2, FMA_STEP_ROWS_1x2, ADD_S_1x2, STORE_C_1x2)
+	LOAD_RUNS_ARGS
+	LOAD_MASK_2
+	MOVQ DI, DX
+	PREFETCHW_C_1x2
+	ZERO_C_1x2
+	LEAQ (R13)(R13*2), R11
+	MOVQ at+80(FP), R15
+run:
+	NEXT_RUN
+	POINT_PREFETCH_B(5)
+	LOOP_OF_FOUR
+	LOAD_B_2((BX), Z2, Z3, (R14))
+	PREFETCH_A_1_FROM_0
+	FMA_ROW_2((AX), Z4, Z2, Z0, Z3, Z1)
+	LOAD_B_2((BX)(R13*1), Z2, Z3, (R14)(R13*1))
+	FMA_ROW_2(4(AX), Z4, Z2, Z0, Z3, Z1)
+	LOAD_B_2((BX)(R13*2), Z2, Z3, (R14)(R13*2))
+	FMA_ROW_2(8(AX), Z4, Z2, Z0, Z3, Z1)
+	LOAD_B_2((BX)(R11*1), Z2, Z3, (R14)(R11*1))
+	FMA_ROW_2(12(AX), Z4, Z2, Z0, Z3, Z1)
+	ADVANCE_ROWS1(4)
+	LOOP_OF_ONE(next)
+	LOAD_B_2((BX), Z2, Z3, (R14))
+	PREFETCH_A_1_FROM_0
+	FMA_ROW_2((AX), Z4, Z2, Z0, Z3, Z1)
+	ADVANCE_ROWS1(1)
+	DECQ CX
+	JNZ rest
+next:
+	DECQ n+0(FP)
+	JNZ run
+	END_C(ADD_S_1x2, STORE_C_1x2)
 
 // func rowRuns2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns2AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_2, PREFETCHW_C_2x2, ZERO_C_2x2, FMA_STEP_ROWS_2x2, ADD_S_2x2, STORE_C_2x2)
+	LOAD_RUNS_ARGS
+	LOAD_MASK_2
+	MOVQ DI, DX
+	PREFETCHW_C_2x2
+	ZERO_C_2x2
+	LEAQ (R13)(R13*2), R11
+	MOVQ at+80(FP), R15
+run:
+	NEXT_RUN
+	POINT_PREFETCH_B(5)
+	LOOP_OF_FOUR
+	LOAD_B_2((BX), Z4, Z5, (R14))
+	PREFETCH_A_1_FROM_0
+	FMA_ROWS_2x2(0, Z6, Z4, Z5, Z7)
+	LOAD_B_2((BX)(R13*1), Z4, Z5, (R14)(R13*1))
+	PREFETCH_A_1_FROM_1
+	FMA_ROWS_2x2(4, Z6, Z4, Z5, Z7)
+	LOAD_B_2((BX)(R13*2), Z4, Z5, (R14)(R13*2))
+	FMA_ROWS_2x2(8, Z6, Z4, Z5, Z7)
+	LOAD_B_2((BX)(R11*1), Z4, Z5, (R14)(R11*1))
+	FMA_ROWS_2x2(12, Z6, Z4, Z5, Z7)
+	ADVANCE_ROWS1(4)
+	LOOP_OF_ONE(next)
+	LOAD_B_2((BX), Z4, Z5, (R14))
+	PREFETCH_A_1_FROM_0
+	FMA_ROWS_2x2(0, Z6, Z4, Z5, Z7)
+	ADVANCE_ROWS1(1)
+	DECQ CX
+	JNZ rest
+next:
+	DECQ n+0(FP)
+	JNZ run
+	END_C(ADD_S_2x2, STORE_C_2x2)
 
 // func rowRuns3AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns3AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_2, PREFETCHW_C_3x2, ZERO_C_3x2, FMA_STEP_ROWS_3x2, ADD_S_3x2, STORE_C_3x2)
+	LOAD_RUNS_ARGS
+	LOAD_MASK_2
+	MOVQ DI, DX
+	PREFETCHW_C_3x2
+	ZERO_C_3x2
+	LEAQ (R13)(R13*2), R11
+	MOVQ at+80(FP), R15
+run:
+	NEXT_RUN
+	POINT_PREFETCH_B(5)
+	LOOP_OF_FOUR
+	LOAD_B_2((BX), Z6, Z7, (R14))
+	PREFETCH_A_1_FROM_0
+	FMA_ROWS_3x2(0, Z8, Z6, Z7, Z9)
+	LOAD_B_2((BX)(R13*1), Z6, Z7, (R14)(R13*1))
+	PREFETCH_A_1_FROM_1
+	FMA_ROWS_3x2(4, Z8, Z6, Z7, Z9)
+	LOAD_B_2((BX)(R13*2), Z6, Z7, (R14)(R13*2))
+	PREFETCH_A_1_FROM_2
+	FMA_ROWS_3x2(8, Z8, Z6, Z7, Z9)
+	LOAD_B_2((BX)(R11*1), Z6, Z7, (R14)(R11*1))
+	FMA_ROWS_3x2(12, Z8, Z6, Z7, Z9)
+	ADVANCE_ROWS1(4)
+	LOOP_OF_ONE(next)
+	LOAD_B_2((BX), Z6, Z7, (R14))
+	PREFETCH_A_1_FROM_0
+	FMA_ROWS_3x2(0, Z8, Z6, Z7, Z9)
+	ADVANCE_ROWS1(1)
+	DECQ CX
+	JNZ rest
+next:
+	DECQ n+0(FP)
+	JNZ run
+	END_C(ADD_S_3x2, STORE_C_3x2)
 
 // func rowRuns4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns4AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_4x2, ZERO_C_4x2, POINT_A_2, FMA_STEP_ROWS_4x2, ADVANCE_ROWS2, ADD_S_4x2, STORE_C_4x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_4x2, ZERO_C_4x2, POINT_A_2, FMA_STEP_ROWS_PREFETCH_4x2, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_4x2, STORE_C_4x2)
 
 // func rowRuns5AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns5AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_5x2, ZERO_C_5x2, POINT_A_2, FMA_STEP_ROWS_5x2, ADVANCE_ROWS2, ADD_S_5x2, STORE_C_5x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_5x2, ZERO_C_5x2, POINT_A_2, FMA_STEP_ROWS_PREFETCH_5x2, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_5x2, STORE_C_5x2)
 
 // func rowRuns6AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns6AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_6x2, ZERO_C_6x2, POINT_A_2, FMA_STEP_ROWS_6x2, ADVANCE_ROWS2, ADD_S_6x2, STORE_C_6x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_6x2, ZERO_C_6x2, POINT_A_2, FMA_STEP_ROWS_PREFETCH_6x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_6x2, STORE_C_6x2)
 
 // func rowRuns7AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns7AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_7x2, ZERO_C_7x2, POINT_A_3, FMA_STEP_ROWS_7x2, ADVANCE_ROWS3, ADD_S_7x2, STORE_C_7x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_7x2, ZERO_C_7x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, ADD_S_7x2, STORE_C_7x2)
 
 // func rowRuns8AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns8AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_8x2, ZERO_C_8x2, POINT_A_3, FMA_STEP_ROWS_8x2, ADVANCE_ROWS3, ADD_S_8x2, STORE_C_8x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_8x2, ZERO_C_8x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_8x2, STORE_C_8x2)
 
 // func rowRuns9AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns9AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_9x2, ZERO_C_9x2, POINT_A_3, FMA_STEP_ROWS_9x2, ADVANCE_ROWS3, ADD_S_9x2, STORE_C_9x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_9x2, ZERO_C_9x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_9x2, STORE_C_9x2)
 
 // func rowRuns10AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns10AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_10x2, ZERO_C_10x2, POINT_A_4, FMA_STEP_ROWS_10x2, ADVANCE_ROWS4, ADD_S_10x2, STORE_C_10x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_10x2, ZERO_C_10x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_10x2, STORE_C_10x2)
 
 // func rowRuns11AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns11AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_11x2, ZERO_C_11x2, POINT_A_4, FMA_STEP_ROWS_11x2, ADVANCE_ROWS4, ADD_S_11x2, STORE_C_11x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_11x2, ZERO_C_11x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_11x2, STORE_C_11x2)
 
 // func rowRuns12AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns12AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_12x2, ZERO_C_12x2, POINT_A_4, FMA_STEP_ROWS_12x2, ADVANCE_ROWS4, ADD_S_12x2, STORE_C_12x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_12x2, ZERO_C_12x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, ADD_S_12x2, STORE_C_12x2)
 
 // func rowRuns13AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns13AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_13x2, ZERO_C_13x2, POINT_A_5, FMA_STEP_ROWS_13x2, ADVANCE_ROWS5, ADD_S_13x2, STORE_C_13x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_13x2, ZERO_C_13x2, POINT_A_5, FMA_STEP_ROWS_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_13x2, STORE_C_13x2)
 
 // func rowRuns14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns14AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_14x2, ZERO_C_14x2, POINT_A_5, FMA_STEP_ROWS_14x2, ADVANCE_ROWS5, ADD_S_14x2, STORE_C_14x2)
-
-// FMA_STEP_ROWS_1x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_1x1(b, next, off) \
-	LOAD_B_1(b, Z1, next); \
-	FMA_ROW_1(off(AX), Z2, Z1, Z0)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_14x2, ZERO_C_14x2, POINT_A_5, FMA_STEP_ROWS_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_14x2, STORE_C_14x2)
 
 // func rowRunsNarrow1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow1AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_1, PREFETCHW_C_1x1, ZERO_C_1x1, FMA_STEP_ROWS_1x1, ADD_S_1x1, STORE_C_1x1)
-
-// FMA_STEP_ROWS_2x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_2x1(b, next, off) \
-	LOAD_B_1(b, Z2, next); \
-	FMA_ROWS_2x1(off, Z3, Z2, Z4)
+	LOAD_RUNS_ARGS
+	LOAD_MASK_1
+	MOVQ DI, DX
+	PREFETCHW_C_1x1
+	ZERO_C_1x1
+	LEAQ (R13)(R13*2), R11
+	MOVQ at+80(FP), R15
+run:
+	NEXT_RUN
+	POINT_PREFETCH_B(5)
+	LOOP_OF_FOUR
+	LOAD_B_1((BX), Z1, (R14))
+	PREFETCH_A_1_FROM_0
+	FMA_ROW_1((AX), Z2, Z1, Z0)
+	LOAD_B_1((BX)(R13*1), Z1, (R14)(R13*1))
+	FMA_ROW_1(4(AX), Z2, Z1, Z0)
+	LOAD_B_1((BX)(R13*2), Z1, (R14)(R13*2))
+	FMA_ROW_1(8(AX), Z2, Z1, Z0)
+	LOAD_B_1((BX)(R11*1), Z1, (R14)(R11*1))
+	FMA_ROW_1(12(AX), Z2, Z1, Z0)
+	ADVANCE_ROWS1(4)
+	LOOP_OF_ONE(next)
+	LOAD_B_1((BX), Z1, (R14))
+	PREFETCH_A_1_FROM_0
+	FMA_ROW_1((AX), Z2, Z1, Z0)
+	ADVANCE_ROWS1(1)
+	DECQ CX
+	JNZ rest
+next:
+	DECQ n+0(FP)
+	JNZ run
+	END_C(ADD_S_1x1, STORE_C_1x1)
 
 // func rowRunsNarrow2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow2AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_1, PREFETCHW_C_2x1, ZERO_C_2x1, FMA_STEP_ROWS_2x1, ADD_S_2x1, STORE_C_2x1)
-
-// FMA_STEP_ROWS_3x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_3x1(b, next, off) \
-	LOAD_B_1(b, Z3, next); \
-	FMA_ROWS_3x1(off, Z4, Z3, Z5)
+	LOAD_RUNS_ARGS
+	LOAD_MASK_1
+	MOVQ DI, DX
+	PREFETCHW_C_2x1
+	ZERO_C_2x1
+	LEAQ (R13)(R13*2), R11
+	MOVQ at+80(FP), R15
+run:
+	NEXT_RUN
+	POINT_PREFETCH_B(5)
+	LOOP_OF_FOUR
+	LOAD_B_1((BX), Z2, (R14))
+	PREFETCH_A_1_FROM_0
+	FMA_ROWS_2x1(0, Z3, Z2, Z4)
+	LOAD_B_1((BX)(R13*1), Z2, (R14)(R13*1))
+	PREFETCH_A_1_FROM_1
+	FMA_ROWS_2x1(4, Z3, Z2, Z4)
+	LOAD_B_1((BX)(R13*2), Z2, (R14)(R13*2))
+	FMA_ROWS_2x1(8, Z3, Z2, Z4)
+	LOAD_B_1((BX)(R11*1), Z2, (R14)(R11*1))
+	FMA_ROWS_2x1(12, Z3, Z2, Z4)
+	ADVANCE_ROWS1(4)
+	LOOP_OF_ONE(next)
+	LOAD_B_1((BX), Z2, (R14))
+	PREFETCH_A_1_FROM_0
+	FMA_ROWS_2x1(0, Z3, Z2, Z4)
+	ADVANCE_ROWS1(1)
+	DECQ CX
+	JNZ rest
+next:
+	DECQ n+0(FP)
+	JNZ run
+	END_C(ADD_S_2x1, STORE_C_2x1)
 
 // func rowRunsNarrow3AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow3AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_1, PREFETCHW_C_3x1, ZERO_C_3x1, FMA_STEP_ROWS_3x1, ADD_S_3x1, STORE_C_3x1)
-
-// FMA_STEP_ROWS_4x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_4x1(b, next, off) \
-	LOAD_B_1(b, Z4, next); \
-	FMA_ROWS_3x1(off, Z5, Z4, Z6); \
-	FMA_ROW_1(off(DX), Z6, Z4, Z3)
+	LOAD_RUNS_ARGS
+	LOAD_MASK_1
+	MOVQ DI, DX
+	PREFETCHW_C_3x1
+	ZERO_C_3x1
+	LEAQ (R13)(R13*2), R11
+	MOVQ at+80(FP), R15
+run:
+	NEXT_RUN
+	POINT_PREFETCH_B(5)
+	LOOP_OF_FOUR
+	LOAD_B_1((BX), Z3, (R14))
+	PREFETCH_A_1_FROM_0
+	FMA_ROWS_3x1(0, Z4, Z3, Z5)
+	LOAD_B_1((BX)(R13*1), Z3, (R14)(R13*1))
+	PREFETCH_A_1_FROM_1
+	FMA_ROWS_3x1(4, Z4, Z3, Z5)
+	LOAD_B_1((BX)(R13*2), Z3, (R14)(R13*2))
+	PREFETCH_A_1_FROM_2
+	FMA_ROWS_3x1(8, Z4, Z3, Z5)
+	LOAD_B_1((BX)(R11*1), Z3, (R14)(R11*1))
+	FMA_ROWS_3x1(12, Z4, Z3, Z5)
+	ADVANCE_ROWS1(4)
+	LOOP_OF_ONE(next)
+	LOAD_B_1((BX), Z3, (R14))
+	PREFETCH_A_1_FROM_0
+	FMA_ROWS_3x1(0, Z4, Z3, Z5)
+	ADVANCE_ROWS1(1)
+	DECQ CX
+	JNZ rest
+next:
+	DECQ n+0(FP)
+	JNZ run
+	END_C(ADD_S_3x1, STORE_C_3x1)
 
 // func rowRunsNarrow4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow4AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_4x1, ZERO_C_4x1, POINT_A_2, FMA_STEP_ROWS_4x1, ADVANCE_ROWS2, ADD_S_4x1, STORE_C_4x1)
-
-// FMA_STEP_ROWS_5x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_5x1(b, next, off) \
-	LOAD_B_1(b, Z5, next); \
-	FMA_ROWS_5x1(off, Z6, Z5, Z7)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_4x1, ZERO_C_4x1, POINT_A_2, FMA_STEP_ROWS_PREFETCH_4x1, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_4x1, STORE_C_4x1)
 
 // func rowRunsNarrow5AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow5AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_5x1, ZERO_C_5x1, POINT_A_2, FMA_STEP_ROWS_5x1, ADVANCE_ROWS2, ADD_S_5x1, STORE_C_5x1)
-
-// FMA_STEP_ROWS_6x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_6x1(b, next, off) \
-	LOAD_B_1(b, Z6, next); \
-	FMA_ROWS_5x1(off, Z7, Z6, Z8); \
-	FMA_ROW_1(off(DX)(R12*2), Z8, Z6, Z5)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_5x1, ZERO_C_5x1, POINT_A_2, FMA_STEP_ROWS_PREFETCH_5x1, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_5x1, STORE_C_5x1)
 
 // func rowRunsNarrow6AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow6AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_6x1, ZERO_C_6x1, POINT_A_2, FMA_STEP_ROWS_6x1, ADVANCE_ROWS2, ADD_S_6x1, STORE_C_6x1)
-
-// FMA_STEP_ROWS_7x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_7x1(b, next, off) \
-	LOAD_B_1(b, Z7, next); \
-	FMA_ROWS_7x1(off, Z8, Z7, Z9)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_6x1, ZERO_C_6x1, POINT_A_2, FMA_STEP_ROWS_PREFETCH_6x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_6x1, STORE_C_6x1)
 
 // func rowRunsNarrow7AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow7AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_7x1, ZERO_C_7x1, POINT_A_3, FMA_STEP_ROWS_7x1, ADVANCE_ROWS3, ADD_S_7x1, STORE_C_7x1)
-
-// FMA_STEP_ROWS_8x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_8x1(b, next, off) \
-	LOAD_B_1(b, Z8, next); \
-	FMA_ROWS_7x1(off, Z9, Z8, Z10); \
-	FMA_ROW_1(off(SI)(R12*1), Z10, Z8, Z7)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_7x1, ZERO_C_7x1, POINT_A_3, FMA_STEP_ROWS_PREFETCH_7x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, ADD_S_7x1, STORE_C_7x1)
 
 // func rowRunsNarrow8AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow8AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_8x1, ZERO_C_8x1, POINT_A_3, FMA_STEP_ROWS_8x1, ADVANCE_ROWS3, ADD_S_8x1, STORE_C_8x1)
-
-// FMA_STEP_ROWS_9x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_9x1(b, next, off) \
-	LOAD_B_1(b, Z9, next); \
-	FMA_ROWS_9x1(off, Z10, Z9, Z11)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_8x1, ZERO_C_8x1, POINT_A_3, FMA_STEP_ROWS_PREFETCH_8x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_8x1, STORE_C_8x1)
 
 // func rowRunsNarrow9AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow9AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_9x1, ZERO_C_9x1, POINT_A_3, FMA_STEP_ROWS_9x1, ADVANCE_ROWS3, ADD_S_9x1, STORE_C_9x1)
-
-// FMA_STEP_ROWS_10x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_10x1(b, next, off) \
-	LOAD_B_1(b, Z10, next); \
-	FMA_ROWS_9x1(off, Z11, Z10, Z12); \
-	FMA_ROW_1(off(R9), Z12, Z10, Z9)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_9x1, ZERO_C_9x1, POINT_A_3, FMA_STEP_ROWS_PREFETCH_9x1, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_9x1, STORE_C_9x1)
 
 // func rowRunsNarrow10AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow10AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_10x1, ZERO_C_10x1, POINT_A_4, FMA_STEP_ROWS_10x1, ADVANCE_ROWS4, ADD_S_10x1, STORE_C_10x1)
-
-// FMA_STEP_ROWS_11x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_11x1(b, next, off) \
-	LOAD_B_1(b, Z11, next); \
-	FMA_ROWS_11x1(off, Z12, Z11, Z13)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_10x1, ZERO_C_10x1, POINT_A_4, FMA_STEP_ROWS_PREFETCH_10x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_10x1, STORE_C_10x1)
 
 // func rowRunsNarrow11AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow11AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_11x1, ZERO_C_11x1, POINT_A_4, FMA_STEP_ROWS_11x1, ADVANCE_ROWS4, ADD_S_11x1, STORE_C_11x1)
-
-// FMA_STEP_ROWS_12x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_12x1(b, next, off) \
-	LOAD_B_1(b, Z12, next); \
-	FMA_ROWS_11x1(off, Z13, Z12, Z14); \
-	FMA_ROW_1(off(R9)(R12*2), Z14, Z12, Z11)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_11x1, ZERO_C_11x1, POINT_A_4, FMA_STEP_ROWS_PREFETCH_11x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_11x1, STORE_C_11x1)
 
 // func rowRunsNarrow12AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow12AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_12x1, ZERO_C_12x1, POINT_A_4, FMA_STEP_ROWS_12x1, ADVANCE_ROWS4, ADD_S_12x1, STORE_C_12x1)
-
-// FMA_STEP_ROWS_13x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_13x1(b, next, off) \
-	LOAD_B_1(b, Z13, next); \
-	FMA_ROWS_13x1(off, Z14, Z13, Z15)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_12x1, ZERO_C_12x1, POINT_A_4, FMA_STEP_ROWS_PREFETCH_12x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, ADD_S_12x1, STORE_C_12x1)
 
 // func rowRunsNarrow13AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow13AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_13x1, ZERO_C_13x1, POINT_A_5, FMA_STEP_ROWS_13x1, ADVANCE_ROWS5, ADD_S_13x1, STORE_C_13x1)
-
-// FMA_STEP_ROWS_14x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_14x1(b, next, off) \
-	LOAD_B_1(b, Z14, next); \
-	FMA_ROWS_13x1(off, Z15, Z14, Z16); \
-	FMA_ROW_1(off(R10)(R12*1), Z16, Z14, Z13)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_13x1, ZERO_C_13x1, POINT_A_5, FMA_STEP_ROWS_PREFETCH_13x1, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_13x1, STORE_C_13x1)
 
 // func rowRunsNarrow14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow14AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_14x1, ZERO_C_14x1, POINT_A_5, FMA_STEP_ROWS_14x1, ADVANCE_ROWS5, ADD_S_14x1, STORE_C_14x1)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_14x1, ZERO_C_14x1, POINT_A_5, FMA_STEP_ROWS_PREFETCH_14x1, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_14x1, STORE_C_14x1)
 
 // FMA_DEPTHWISE_2 adds a tap's products for some pixels.
 #define FMA_DEPTHWISE_2 \

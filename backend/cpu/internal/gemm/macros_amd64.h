@@ -615,6 +615,13 @@ store: \
 #define PREFETCH_A_1_FROM_3 \
 	PREFETCHT0 128(DX)
 
+// FMA_STEP_ROWS_PREFETCH_4x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_4x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z8, Z9, next); \
+	prefetch; \
+	FMA_ROWS_3x2(off, Z10, Z8, Z9, Z11); \
+	FMA_ROW_2(off(DX), Z11, Z8, Z6, Z9, Z7)
+
 // ADVANCE_ROWS2 moves the pointers to A and B.
 #define ADVANCE_ROWS2(n) \
 	LEAQ (BX)(R13*n), BX; \
@@ -745,6 +752,13 @@ store: \
 	FMA_ROW_1(off(SI)(R12*1), a1, b0, Z7); \
 	FMA_ROW_1(off(SI)(R12*2), b1, b0, Z8)
 
+// FMA_STEP_ROWS_PREFETCH_10x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_10x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z10, next); \
+	prefetch; \
+	FMA_ROWS_9x1(off, Z11, Z10, Z12); \
+	FMA_ROW_1(off(R9), Z12, Z10, Z9)
+
 // FMA_ROWS_5x2 is FMA_ROW of some rows of A, which lies row by row.
 #define FMA_ROWS_5x2(off, a0, b0, b1, a1) \
 	FMA_ROWS_3x2(off, a0, b0, b1, a1); \
@@ -763,11 +777,24 @@ store: \
 	FMA_ROW_2(off(SI)(R12*1), a1, b0, Z14, b1, Z15); \
 	FMA_ROW_2(off(SI)(R12*2), a0, b0, Z16, b1, Z17)
 
+// FMA_STEP_ROWS_PREFETCH_10x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_10x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z20, Z21, next); \
+	prefetch; \
+	FMA_ROWS_9x2(off, Z22, Z20, Z21, Z23); \
+	FMA_ROW_2(off(R9), Z23, Z20, Z18, Z21, Z19)
+
 // FMA_ROWS_11x1 is FMA_ROW of some rows of A, which lies row by row.
 #define FMA_ROWS_11x1(off, b1, b0, a1) \
 	FMA_ROWS_9x1(off, b1, b0, a1); \
 	FMA_ROW_1(off(R9), a1, b0, Z9); \
 	FMA_ROW_1(off(R9)(R12*1), b1, b0, Z10)
+
+// FMA_STEP_ROWS_PREFETCH_11x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_11x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z11, next); \
+	prefetch; \
+	FMA_ROWS_11x1(off, Z12, Z11, Z13)
 
 // FMA_ROWS_11x2 is FMA_ROW of some rows of A, which lies row by row.
 #define FMA_ROWS_11x2(off, a0, b0, b1, a1) \
@@ -775,17 +802,132 @@ store: \
 	FMA_ROW_2(off(R9), a1, b0, Z18, b1, Z19); \
 	FMA_ROW_2(off(R9)(R12*1), a0, b0, Z20, b1, Z21)
 
-// FMA_ROWS_13x1 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_13x1(off, b1, b0, a1) \
-	FMA_ROWS_11x1(off, b1, b0, a1); \
-	FMA_ROW_1(off(R9)(R12*2), a1, b0, Z11); \
-	FMA_ROW_1(off(R10), b1, b0, Z12)
+// FMA_STEP_ROWS_PREFETCH_11x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_11x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z22, Z23, next); \
+	prefetch; \
+	FMA_ROWS_11x2(off, Z24, Z22, Z23, Z25)
+
+// FMA_STEP_ROWS_PREFETCH_12x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_12x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z12, next); \
+	prefetch; \
+	FMA_ROWS_11x1(off, Z13, Z12, Z14); \
+	FMA_ROW_1(off(R9)(R12*2), Z14, Z12, Z11)
+
+// FMA_STEP_ROWS_PREFETCH_12x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_12x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z24, Z25, next); \
+	prefetch; \
+	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27); \
+	FMA_ROW_2(off(R9)(R12*2), Z27, Z24, Z22, Z25, Z23)
+
+// FMA_STEP_ROWS_PREFETCH_13x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_13x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z13, next); \
+	prefetch; \
+	FMA_ROWS_11x1(off, Z14, Z13, Z15); \
+	FMA_ROW_1(off(R9)(R12*2), Z15, Z13, Z11); \
+	FMA_ROW_1(off(R10), Z14, Z13, Z12)
 
 // FMA_ROWS_13x2 is FMA_ROW of some rows of A, which lies row by row.
 #define FMA_ROWS_13x2(off, a0, b0, b1, a1) \
 	FMA_ROWS_11x2(off, a0, b0, b1, a1); \
 	FMA_ROW_2(off(R9)(R12*2), a1, b0, Z22, b1, Z23); \
 	FMA_ROW_2(off(R10), a0, b0, Z24, b1, Z25)
+
+// FMA_STEP_ROWS_PREFETCH_13x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_13x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z26, Z27, next); \
+	prefetch; \
+	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29)
+
+// FMA_STEP_ROWS_PREFETCH_14x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_14x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z14, next); \
+	prefetch; \
+	FMA_ROWS_11x1(off, Z15, Z14, Z16); \
+	FMA_ROW_1(off(R9)(R12*2), Z16, Z14, Z11); \
+	FMA_ROW_1(off(R10), Z15, Z14, Z12); \
+	FMA_ROW_1(off(R10)(R12*1), Z16, Z14, Z13)
+
+// FMA_STEP_ROWS_PREFETCH_14x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_14x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z28, Z29, next); \
+	prefetch; \
+	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31); \
+	FMA_ROW_2(off(R10)(R12*1), Z31, Z28, Z26, Z29, Z27)
+
+// FMA_STEP_ROWS_PREFETCH_4x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_4x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z4, next); \
+	prefetch; \
+	FMA_ROWS_3x1(off, Z5, Z4, Z6); \
+	FMA_ROW_1(off(DX), Z6, Z4, Z3)
+
+// FMA_STEP_ROWS_PREFETCH_5x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_5x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z5, next); \
+	prefetch; \
+	FMA_ROWS_5x1(off, Z6, Z5, Z7)
+
+// FMA_STEP_ROWS_PREFETCH_5x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_5x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z10, Z11, next); \
+	prefetch; \
+	FMA_ROWS_5x2(off, Z12, Z10, Z11, Z13)
+
+// FMA_STEP_ROWS_PREFETCH_6x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_6x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z6, next); \
+	prefetch; \
+	FMA_ROWS_5x1(off, Z7, Z6, Z8); \
+	FMA_ROW_1(off(DX)(R12*2), Z8, Z6, Z5)
+
+// FMA_STEP_ROWS_PREFETCH_6x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_6x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z12, Z13, next); \
+	prefetch; \
+	FMA_ROWS_5x2(off, Z14, Z12, Z13, Z15); \
+	FMA_ROW_2(off(DX)(R12*2), Z15, Z12, Z10, Z13, Z11)
+
+// FMA_STEP_ROWS_PREFETCH_7x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_7x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z7, next); \
+	prefetch; \
+	FMA_ROWS_7x1(off, Z8, Z7, Z9)
+
+// FMA_STEP_ROWS_PREFETCH_7x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_7x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z14, Z15, next); \
+	prefetch; \
+	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17)
+
+// FMA_STEP_ROWS_PREFETCH_8x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_8x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z8, next); \
+	prefetch; \
+	FMA_ROWS_7x1(off, Z9, Z8, Z10); \
+	FMA_ROW_1(off(SI)(R12*1), Z10, Z8, Z7)
+
+// FMA_STEP_ROWS_PREFETCH_8x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_8x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z16, Z17, next); \
+	prefetch; \
+	FMA_ROWS_7x2(off, Z18, Z16, Z17, Z19); \
+	FMA_ROW_2(off(SI)(R12*1), Z19, Z16, Z14, Z17, Z15)
+
+// FMA_STEP_ROWS_PREFETCH_9x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_9x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z9, next); \
+	prefetch; \
+	FMA_ROWS_9x1(off, Z10, Z9, Z11)
+
+// FMA_STEP_ROWS_PREFETCH_9x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_9x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z18, Z19, next); \
+	prefetch; \
+	FMA_ROWS_9x2(off, Z20, Z18, Z19, Z21)
 
 // LOAD_MASK_1 loads the mask of the columns to K1, and of the upper ones to K2.
 #define LOAD_MASK_1 \
@@ -1208,10 +1350,50 @@ store: \
 	MOVQ lds+24(FP), R8; \
 	MOVQ n+32(FP), CX
 
-// FMA_STEP_ROWS_1x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_1x2(b, next, off) \
-	LOAD_B_2(b, Z2, Z3, next); \
-	FMA_ROW_2(off(AX), Z4, Z2, Z0, Z3, Z1)
+// LOAD_RUNS_ARGS loads the arguments of a PixelRuns: R12 is lda, R13 ldb, DI d, R8 ldd.
+#define LOAD_RUNS_ARGS \
+	MOVQ lda+16(FP), R12; \
+	MOVQ ldb+32(FP), R13; \
+	MOVQ d+56(FP), DI; \
+	MOVQ ldd+64(FP), R8
+
+// NEXT_RUN loads the next run: AX is a, BX b, CX the number of steps.
+#define NEXT_RUN \
+	MOVQ (R15), AX; \
+	MOVQ 8(R15), BX; \
+	MOVQ 16(R15), CX; \
+	ADDQ $24, R15; \
+	ADDQ a+8(FP), AX; \
+	ADDQ b+24(FP), BX
+
+// RUNS_KERNEL_ROWS is a PixelRuns whose A lies row by row.
+#define RUNS_KERNEL_ROWS(mask, prefetchw, zero, point, step, prefetch0, prefetch1, prefetch2, prefetch3, advance, add, store) \
+	LOAD_RUNS_ARGS; \
+	mask; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
+	LEAQ (R13)(R13*2), R11; \
+	MOVQ at+80(FP), R15; \
+run: \
+	NEXT_RUN; \
+	point; \
+	POINT_PREFETCH_B(5); \
+	LOOP_OF_FOUR; \
+	step((BX), (R14), 0, prefetch0); \
+	step((BX)(R13*1), (R14)(R13*1), 4, prefetch1); \
+	step((BX)(R13*2), (R14)(R13*2), 8, prefetch2); \
+	step((BX)(R11*1), (R14)(R11*1), 12, prefetch3); \
+	advance(4); \
+	LOOP_OF_ONE(next); \
+	step((BX), (R14), 0, prefetch0); \
+	advance(1); \
+	DECQ CX; \
+	JNZ rest; \
+next: \
+	DECQ n+0(FP); \
+	JNZ run; \
+	END_C(add, store)
 
 // BF16_CONSTANTS loads what ROUND_BF16 reads.
 #define BF16_CONSTANTS(bias, one, odd, quiet) \
@@ -1232,77 +1414,6 @@ store: \
 	VPADDD bias, z, K3, z; \
 	VPADDD one, z, K4, z; \
 	VPORD quiet, z, K5, z
-
-// FMA_STEP_ROWS_10x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_10x2(b, next, off) \
-	LOAD_B_2(b, Z20, Z21, next); \
-	FMA_ROWS_9x2(off, Z22, Z20, Z21, Z23); \
-	FMA_ROW_2(off(R9), Z23, Z20, Z18, Z21, Z19)
-
-// FMA_STEP_ROWS_11x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_11x2(b, next, off) \
-	LOAD_B_2(b, Z22, Z23, next); \
-	FMA_ROWS_11x2(off, Z24, Z22, Z23, Z25)
-
-// FMA_STEP_ROWS_12x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_12x2(b, next, off) \
-	LOAD_B_2(b, Z24, Z25, next); \
-	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27); \
-	FMA_ROW_2(off(R9)(R12*2), Z27, Z24, Z22, Z25, Z23)
-
-// FMA_STEP_ROWS_13x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_13x2(b, next, off) \
-	LOAD_B_2(b, Z26, Z27, next); \
-	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29)
-
-// FMA_STEP_ROWS_14x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_14x2(b, next, off) \
-	LOAD_B_2(b, Z28, Z29, next); \
-	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31); \
-	FMA_ROW_2(off(R10)(R12*1), Z31, Z28, Z26, Z29, Z27)
-
-// FMA_STEP_ROWS_2x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_2x2(b, next, off) \
-	LOAD_B_2(b, Z4, Z5, next); \
-	FMA_ROWS_2x2(off, Z6, Z4, Z5, Z7)
-
-// FMA_STEP_ROWS_3x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_3x2(b, next, off) \
-	LOAD_B_2(b, Z6, Z7, next); \
-	FMA_ROWS_3x2(off, Z8, Z6, Z7, Z9)
-
-// FMA_STEP_ROWS_4x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_4x2(b, next, off) \
-	LOAD_B_2(b, Z8, Z9, next); \
-	FMA_ROWS_3x2(off, Z10, Z8, Z9, Z11); \
-	FMA_ROW_2(off(DX), Z11, Z8, Z6, Z9, Z7)
-
-// FMA_STEP_ROWS_5x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_5x2(b, next, off) \
-	LOAD_B_2(b, Z10, Z11, next); \
-	FMA_ROWS_5x2(off, Z12, Z10, Z11, Z13)
-
-// FMA_STEP_ROWS_6x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_6x2(b, next, off) \
-	LOAD_B_2(b, Z12, Z13, next); \
-	FMA_ROWS_5x2(off, Z14, Z12, Z13, Z15); \
-	FMA_ROW_2(off(DX)(R12*2), Z15, Z12, Z10, Z13, Z11)
-
-// FMA_STEP_ROWS_7x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_7x2(b, next, off) \
-	LOAD_B_2(b, Z14, Z15, next); \
-	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17)
-
-// FMA_STEP_ROWS_8x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_8x2(b, next, off) \
-	LOAD_B_2(b, Z16, Z17, next); \
-	FMA_ROWS_7x2(off, Z18, Z16, Z17, Z19); \
-	FMA_ROW_2(off(SI)(R12*1), Z19, Z16, Z14, Z17, Z15)
-
-// FMA_STEP_ROWS_9x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_9x2(b, next, off) \
-	LOAD_B_2(b, Z18, Z19, next); \
-	FMA_ROWS_9x2(off, Z20, Z18, Z19, Z21)
 
 // NARROW_BF16 rounds Z0 and Z1 to bfloat16 in Z0.
 #define NARROW_BF16 \

@@ -356,6 +356,146 @@ func pairsAVX512Strip13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, p
 //go:noescape
 func pairsAVX512Strip14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
 
+// pairsRowRuns1AVX512 is a PixelRuns of 1 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRuns1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRuns2AVX512 is a PixelRuns of 2 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRuns2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRuns3AVX512 is a PixelRuns of 3 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRuns3AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRuns4AVX512 is a PixelRuns of 4 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRuns4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRuns5AVX512 is a PixelRuns of 5 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRuns5AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRuns6AVX512 is a PixelRuns of 6 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRuns6AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRuns7AVX512 is a PixelRuns of 7 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRuns7AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRuns8AVX512 is a PixelRuns of 8 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRuns8AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRuns9AVX512 is a PixelRuns of 9 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRuns9AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRuns10AVX512 is a PixelRuns of 10 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRuns10AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRuns11AVX512 is a PixelRuns of 11 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRuns11AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRuns12AVX512 is a PixelRuns of 12 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRuns12AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRuns13AVX512 is a PixelRuns of 13 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRuns13AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRuns14AVX512 is a PixelRuns of 14 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRuns14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRunsNarrow1AVX512 is a PixelRuns of 1 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRunsNarrow1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRunsNarrow2AVX512 is a PixelRuns of 2 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRunsNarrow2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRunsNarrow3AVX512 is a PixelRuns of 3 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRunsNarrow3AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRunsNarrow4AVX512 is a PixelRuns of 4 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRunsNarrow4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRunsNarrow5AVX512 is a PixelRuns of 5 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRunsNarrow5AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRunsNarrow6AVX512 is a PixelRuns of 6 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRunsNarrow6AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRunsNarrow7AVX512 is a PixelRuns of 7 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRunsNarrow7AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRunsNarrow8AVX512 is a PixelRuns of 8 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRunsNarrow8AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRunsNarrow9AVX512 is a PixelRuns of 9 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRunsNarrow9AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRunsNarrow10AVX512 is a PixelRuns of 10 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRunsNarrow10AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRunsNarrow11AVX512 is a PixelRuns of 11 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRunsNarrow11AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRunsNarrow12AVX512 is a PixelRuns of 12 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRunsNarrow12AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRunsNarrow13AVX512 is a PixelRuns of 13 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRunsNarrow13AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// pairsRowRunsNarrow14AVX512 is a PixelRuns of 14 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func pairsRowRunsNarrow14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
 // f32AVX512BF16Strip1x32 is a StripKernel of 1 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
 //
 //go:noescape
@@ -436,4 +576,6 @@ var pairsAVX512Rows16 = []Kernel{1: pairsAVX512Rows1x16, pairsAVX512Rows2x16, pa
 var pairsAVX512Inner32 = []Kernel{1: pairsAVX512Inner1x32, pairsAVX512Inner2x32, pairsAVX512Inner3x32, pairsAVX512Inner4x32, pairsAVX512Inner5x32, pairsAVX512Inner6x32, pairsAVX512Inner7x32, pairsAVX512Inner8x32, pairsAVX512Inner9x32, pairsAVX512Inner10x32, pairsAVX512Inner11x32, pairsAVX512Inner12x32, pairsAVX512Inner13x32, pairsAVX512Inner14x32}
 var pairsAVX512Inner16 = []Kernel{1: pairsAVX512Inner1x16, pairsAVX512Inner2x16, pairsAVX512Inner3x16, pairsAVX512Inner4x16, pairsAVX512Inner5x16, pairsAVX512Inner6x16, pairsAVX512Inner7x16, pairsAVX512Inner8x16, pairsAVX512Inner9x16, pairsAVX512Inner10x16, pairsAVX512Inner11x16, pairsAVX512Inner12x16, pairsAVX512Inner13x16, pairsAVX512Inner14x16}
 var pairsAVX512Strip32 = []StripKernel{1: pairsAVX512Strip1x32, pairsAVX512Strip2x32, pairsAVX512Strip3x32, pairsAVX512Strip4x32, pairsAVX512Strip5x32, pairsAVX512Strip6x32, pairsAVX512Strip7x32, pairsAVX512Strip8x32, pairsAVX512Strip9x32, pairsAVX512Strip10x32, pairsAVX512Strip11x32, pairsAVX512Strip12x32, pairsAVX512Strip13x32, pairsAVX512Strip14x32}
+var pairsRowRunsAVX512 = []PixelRuns{1: pairsRowRuns1AVX512, pairsRowRuns2AVX512, pairsRowRuns3AVX512, pairsRowRuns4AVX512, pairsRowRuns5AVX512, pairsRowRuns6AVX512, pairsRowRuns7AVX512, pairsRowRuns8AVX512, pairsRowRuns9AVX512, pairsRowRuns10AVX512, pairsRowRuns11AVX512, pairsRowRuns12AVX512, pairsRowRuns13AVX512, pairsRowRuns14AVX512}
+var pairsRowRunsNarrowAVX512 = []PixelRuns{1: pairsRowRunsNarrow1AVX512, pairsRowRunsNarrow2AVX512, pairsRowRunsNarrow3AVX512, pairsRowRunsNarrow4AVX512, pairsRowRunsNarrow5AVX512, pairsRowRunsNarrow6AVX512, pairsRowRunsNarrow7AVX512, pairsRowRunsNarrow8AVX512, pairsRowRunsNarrow9AVX512, pairsRowRunsNarrow10AVX512, pairsRowRunsNarrow11AVX512, pairsRowRunsNarrow12AVX512, pairsRowRunsNarrow13AVX512, pairsRowRunsNarrow14AVX512}
 var f32AVX512BF16Strip32 = []StripKernel{1: f32AVX512BF16Strip1x32, f32AVX512BF16Strip2x32, f32AVX512BF16Strip3x32, f32AVX512BF16Strip4x32, f32AVX512BF16Strip5x32, f32AVX512BF16Strip6x32, f32AVX512BF16Strip7x32, f32AVX512BF16Strip8x32, f32AVX512BF16Strip9x32, f32AVX512BF16Strip10x32, f32AVX512BF16Strip11x32, f32AVX512BF16Strip12x32, f32AVX512BF16Strip13x32, f32AVX512BF16Strip14x32}

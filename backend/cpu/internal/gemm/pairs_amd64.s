@@ -1260,6 +1260,315 @@ TEXT ·pairsAVX512Strip13x32(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip14x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_14x2, ZERO_C_14x2, POINT_A_5, DOT_STEP_ROWS_14x2, ADVANCE_ROWS5, STORE_BF16_C_14x2)
 
+// func pairsRowRuns1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRuns1AVX512(SB), NOSPLIT, $0-88
+	LOAD_RUNS_ARGS
+	LOAD_MASK_2
+	MOVQ DI, DX
+	PREFETCHW_C_1x2
+	ZERO_C_1x2
+	LEAQ (R13)(R13*2), R11
+	MOVQ at+80(FP), R15
+run:
+	NEXT_RUN
+	POINT_PREFETCH_B(5)
+	LOOP_OF_FOUR
+	LOAD_B_2((BX), Z2, Z3, (R14))
+	PREFETCH_A_1_FROM_0
+	DOT_ROW_2((AX), Z4, 2, 4, 0)
+	LOAD_B_2((BX)(R13*1), Z2, Z3, (R14)(R13*1))
+	DOT_ROW_2(4(AX), Z4, 2, 4, 0)
+	LOAD_B_2((BX)(R13*2), Z2, Z3, (R14)(R13*2))
+	DOT_ROW_2(8(AX), Z4, 2, 4, 0)
+	LOAD_B_2((BX)(R11*1), Z2, Z3, (R14)(R11*1))
+	DOT_ROW_2(12(AX), Z4, 2, 4, 0)
+	ADVANCE_ROWS1(4)
+	LOOP_OF_ONE(next)
+	LOAD_B_2((BX), Z2, Z3, (R14))
+	PREFETCH_A_1_FROM_0
+	DOT_ROW_2((AX), Z4, 2, 4, 0)
+	ADVANCE_ROWS1(1)
+	DECQ CX
+	JNZ rest
+next:
+	DECQ n+0(FP)
+	JNZ run
+	END_C(ADD_S_1x2, STORE_C_1x2)
+
+// func pairsRowRuns2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRuns2AVX512(SB), NOSPLIT, $0-88
+	LOAD_RUNS_ARGS
+	LOAD_MASK_2
+	MOVQ DI, DX
+	PREFETCHW_C_2x2
+	ZERO_C_2x2
+	LEAQ (R13)(R13*2), R11
+	MOVQ at+80(FP), R15
+run:
+	NEXT_RUN
+	POINT_PREFETCH_B(5)
+	LOOP_OF_FOUR
+	LOAD_B_2((BX), Z4, Z5, (R14))
+	PREFETCH_A_1_FROM_0
+	DOT_ROWS_2x2(0, Z6, 4, Z7)
+	LOAD_B_2((BX)(R13*1), Z4, Z5, (R14)(R13*1))
+	PREFETCH_A_1_FROM_1
+	DOT_ROWS_2x2(4, Z6, 4, Z7)
+	LOAD_B_2((BX)(R13*2), Z4, Z5, (R14)(R13*2))
+	DOT_ROWS_2x2(8, Z6, 4, Z7)
+	LOAD_B_2((BX)(R11*1), Z4, Z5, (R14)(R11*1))
+	DOT_ROWS_2x2(12, Z6, 4, Z7)
+	ADVANCE_ROWS1(4)
+	LOOP_OF_ONE(next)
+	LOAD_B_2((BX), Z4, Z5, (R14))
+	PREFETCH_A_1_FROM_0
+	DOT_ROWS_2x2(0, Z6, 4, Z7)
+	ADVANCE_ROWS1(1)
+	DECQ CX
+	JNZ rest
+next:
+	DECQ n+0(FP)
+	JNZ run
+	END_C(ADD_S_2x2, STORE_C_2x2)
+
+// func pairsRowRuns3AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRuns3AVX512(SB), NOSPLIT, $0-88
+	LOAD_RUNS_ARGS
+	LOAD_MASK_2
+	MOVQ DI, DX
+	PREFETCHW_C_3x2
+	ZERO_C_3x2
+	LEAQ (R13)(R13*2), R11
+	MOVQ at+80(FP), R15
+run:
+	NEXT_RUN
+	POINT_PREFETCH_B(5)
+	LOOP_OF_FOUR
+	LOAD_B_2((BX), Z6, Z7, (R14))
+	PREFETCH_A_1_FROM_0
+	DOT_ROWS_3x2(0, Z8, 6, Z9)
+	LOAD_B_2((BX)(R13*1), Z6, Z7, (R14)(R13*1))
+	PREFETCH_A_1_FROM_1
+	DOT_ROWS_3x2(4, Z8, 6, Z9)
+	LOAD_B_2((BX)(R13*2), Z6, Z7, (R14)(R13*2))
+	PREFETCH_A_1_FROM_2
+	DOT_ROWS_3x2(8, Z8, 6, Z9)
+	LOAD_B_2((BX)(R11*1), Z6, Z7, (R14)(R11*1))
+	DOT_ROWS_3x2(12, Z8, 6, Z9)
+	ADVANCE_ROWS1(4)
+	LOOP_OF_ONE(next)
+	LOAD_B_2((BX), Z6, Z7, (R14))
+	PREFETCH_A_1_FROM_0
+	DOT_ROWS_3x2(0, Z8, 6, Z9)
+	ADVANCE_ROWS1(1)
+	DECQ CX
+	JNZ rest
+next:
+	DECQ n+0(FP)
+	JNZ run
+	END_C(ADD_S_3x2, STORE_C_3x2)
+
+// func pairsRowRuns4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRuns4AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_4x2, ZERO_C_4x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_4x2, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_4x2, STORE_C_4x2)
+
+// func pairsRowRuns5AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRuns5AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_5x2, ZERO_C_5x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_5x2, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_5x2, STORE_C_5x2)
+
+// func pairsRowRuns6AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRuns6AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_6x2, ZERO_C_6x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_6x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_6x2, STORE_C_6x2)
+
+// func pairsRowRuns7AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRuns7AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_7x2, ZERO_C_7x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, ADD_S_7x2, STORE_C_7x2)
+
+// func pairsRowRuns8AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRuns8AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_8x2, ZERO_C_8x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_8x2, STORE_C_8x2)
+
+// func pairsRowRuns9AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRuns9AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_9x2, ZERO_C_9x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_9x2, STORE_C_9x2)
+
+// func pairsRowRuns10AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRuns10AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_10x2, ZERO_C_10x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_10x2, STORE_C_10x2)
+
+// func pairsRowRuns11AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRuns11AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_11x2, ZERO_C_11x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_11x2, STORE_C_11x2)
+
+// func pairsRowRuns12AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRuns12AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_12x2, ZERO_C_12x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, ADD_S_12x2, STORE_C_12x2)
+
+// func pairsRowRuns13AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRuns13AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_13x2, ZERO_C_13x2, POINT_A_5, DOT_STEP_ROWS_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_13x2, STORE_C_13x2)
+
+// func pairsRowRuns14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRuns14AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_14x2, ZERO_C_14x2, POINT_A_5, DOT_STEP_ROWS_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_14x2, STORE_C_14x2)
+
+// func pairsRowRunsNarrow1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRunsNarrow1AVX512(SB), NOSPLIT, $0-88
+	LOAD_RUNS_ARGS
+	LOAD_MASK_1
+	MOVQ DI, DX
+	PREFETCHW_C_1x1
+	ZERO_C_1x1
+	LEAQ (R13)(R13*2), R11
+	MOVQ at+80(FP), R15
+run:
+	NEXT_RUN
+	POINT_PREFETCH_B(5)
+	LOOP_OF_FOUR
+	LOAD_B_1((BX), Z1, (R14))
+	PREFETCH_A_1_FROM_0
+	DOT_ROW_1((AX), Z2, 1, 2, 0)
+	LOAD_B_1((BX)(R13*1), Z1, (R14)(R13*1))
+	DOT_ROW_1(4(AX), Z2, 1, 2, 0)
+	LOAD_B_1((BX)(R13*2), Z1, (R14)(R13*2))
+	DOT_ROW_1(8(AX), Z2, 1, 2, 0)
+	LOAD_B_1((BX)(R11*1), Z1, (R14)(R11*1))
+	DOT_ROW_1(12(AX), Z2, 1, 2, 0)
+	ADVANCE_ROWS1(4)
+	LOOP_OF_ONE(next)
+	LOAD_B_1((BX), Z1, (R14))
+	PREFETCH_A_1_FROM_0
+	DOT_ROW_1((AX), Z2, 1, 2, 0)
+	ADVANCE_ROWS1(1)
+	DECQ CX
+	JNZ rest
+next:
+	DECQ n+0(FP)
+	JNZ run
+	END_C(ADD_S_1x1, STORE_C_1x1)
+
+// func pairsRowRunsNarrow2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRunsNarrow2AVX512(SB), NOSPLIT, $0-88
+	LOAD_RUNS_ARGS
+	LOAD_MASK_1
+	MOVQ DI, DX
+	PREFETCHW_C_2x1
+	ZERO_C_2x1
+	LEAQ (R13)(R13*2), R11
+	MOVQ at+80(FP), R15
+run:
+	NEXT_RUN
+	POINT_PREFETCH_B(5)
+	LOOP_OF_FOUR
+	LOAD_B_1((BX), Z2, (R14))
+	PREFETCH_A_1_FROM_0
+	DOT_ROWS_2x1(0, Z3, 2, Z4)
+	LOAD_B_1((BX)(R13*1), Z2, (R14)(R13*1))
+	PREFETCH_A_1_FROM_1
+	DOT_ROWS_2x1(4, Z3, 2, Z4)
+	LOAD_B_1((BX)(R13*2), Z2, (R14)(R13*2))
+	DOT_ROWS_2x1(8, Z3, 2, Z4)
+	LOAD_B_1((BX)(R11*1), Z2, (R14)(R11*1))
+	DOT_ROWS_2x1(12, Z3, 2, Z4)
+	ADVANCE_ROWS1(4)
+	LOOP_OF_ONE(next)
+	LOAD_B_1((BX), Z2, (R14))
+	PREFETCH_A_1_FROM_0
+	DOT_ROWS_2x1(0, Z3, 2, Z4)
+	ADVANCE_ROWS1(1)
+	DECQ CX
+	JNZ rest
+next:
+	DECQ n+0(FP)
+	JNZ run
+	END_C(ADD_S_2x1, STORE_C_2x1)
+
+// func pairsRowRunsNarrow3AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRunsNarrow3AVX512(SB), NOSPLIT, $0-88
+	LOAD_RUNS_ARGS
+	LOAD_MASK_1
+	MOVQ DI, DX
+	PREFETCHW_C_3x1
+	ZERO_C_3x1
+	LEAQ (R13)(R13*2), R11
+	MOVQ at+80(FP), R15
+run:
+	NEXT_RUN
+	POINT_PREFETCH_B(5)
+	LOOP_OF_FOUR
+	LOAD_B_1((BX), Z3, (R14))
+	PREFETCH_A_1_FROM_0
+	DOT_ROWS_3x1(0, Z4, 3, Z5)
+	LOAD_B_1((BX)(R13*1), Z3, (R14)(R13*1))
+	PREFETCH_A_1_FROM_1
+	DOT_ROWS_3x1(4, Z4, 3, Z5)
+	LOAD_B_1((BX)(R13*2), Z3, (R14)(R13*2))
+	PREFETCH_A_1_FROM_2
+	DOT_ROWS_3x1(8, Z4, 3, Z5)
+	LOAD_B_1((BX)(R11*1), Z3, (R14)(R11*1))
+	DOT_ROWS_3x1(12, Z4, 3, Z5)
+	ADVANCE_ROWS1(4)
+	LOOP_OF_ONE(next)
+	LOAD_B_1((BX), Z3, (R14))
+	PREFETCH_A_1_FROM_0
+	DOT_ROWS_3x1(0, Z4, 3, Z5)
+	ADVANCE_ROWS1(1)
+	DECQ CX
+	JNZ rest
+next:
+	DECQ n+0(FP)
+	JNZ run
+	END_C(ADD_S_3x1, STORE_C_3x1)
+
+// func pairsRowRunsNarrow4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRunsNarrow4AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_4x1, ZERO_C_4x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_4x1, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_4x1, STORE_C_4x1)
+
+// func pairsRowRunsNarrow5AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRunsNarrow5AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_5x1, ZERO_C_5x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_5x1, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_5x1, STORE_C_5x1)
+
+// func pairsRowRunsNarrow6AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRunsNarrow6AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_6x1, ZERO_C_6x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_6x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_6x1, STORE_C_6x1)
+
+// func pairsRowRunsNarrow7AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRunsNarrow7AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_7x1, ZERO_C_7x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_7x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, ADD_S_7x1, STORE_C_7x1)
+
+// func pairsRowRunsNarrow8AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRunsNarrow8AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_8x1, ZERO_C_8x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_8x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_8x1, STORE_C_8x1)
+
+// func pairsRowRunsNarrow9AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRunsNarrow9AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_9x1, ZERO_C_9x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_9x1, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_9x1, STORE_C_9x1)
+
+// func pairsRowRunsNarrow10AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRunsNarrow10AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_10x1, ZERO_C_10x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_10x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_10x1, STORE_C_10x1)
+
+// func pairsRowRunsNarrow11AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRunsNarrow11AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_11x1, ZERO_C_11x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_11x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_11x1, STORE_C_11x1)
+
+// func pairsRowRunsNarrow12AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRunsNarrow12AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_12x1, ZERO_C_12x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_12x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, ADD_S_12x1, STORE_C_12x1)
+
+// func pairsRowRunsNarrow13AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRunsNarrow13AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_13x1, ZERO_C_13x1, POINT_A_5, DOT_STEP_ROWS_PREFETCH_13x1, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_13x1, STORE_C_13x1)
+
+// func pairsRowRunsNarrow14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·pairsRowRunsNarrow14AVX512(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_14x1, ZERO_C_14x1, POINT_A_5, DOT_STEP_ROWS_PREFETCH_14x1, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_14x1, STORE_C_14x1)
+
+// FMA_STEP_ROWS_1x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_1x2(b, next, off) \
+	LOAD_B_2(b, Z2, Z3, next); \
+	FMA_ROW_2(off(AX), Z4, Z2, Z0, Z3, Z1)
+
 // FIND_SUBNORMAL goes to subnormal if a sum of a row is.
 #define FIND_SUBNORMAL(low, high) \
 	VFPCLASSPSZ $0x20, low, K3; \
@@ -1319,6 +1628,11 @@ subnormal: \
 TEXT ·f32AVX512BF16Strip1x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_1x2, ZERO_C_1x2, POINT_A_1, FMA_STEP_ROWS_1x2, ADVANCE_ROWS1, FIND_SUBNORMAL_C_1x2, STORE_BF16_C_1x2, STORE_ROUNDED_C_1x2)
 
+// FMA_STEP_ROWS_2x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_2x2(b, next, off) \
+	LOAD_B_2(b, Z4, Z5, next); \
+	FMA_ROWS_2x2(off, Z6, Z4, Z5, Z7)
+
 // FIND_SUBNORMAL_C_2x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_2x2 \
 	FIND_SUBNORMAL_C_1x2; \
@@ -1333,6 +1647,11 @@ TEXT ·f32AVX512BF16Strip1x32(SB), NOSPLIT, $0-64
 // func f32AVX512BF16Strip2x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512BF16Strip2x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_2x2, ZERO_C_2x2, POINT_A_1, FMA_STEP_ROWS_2x2, ADVANCE_ROWS1, FIND_SUBNORMAL_C_2x2, STORE_BF16_C_2x2, STORE_ROUNDED_C_2x2)
+
+// FMA_STEP_ROWS_3x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_3x2(b, next, off) \
+	LOAD_B_2(b, Z6, Z7, next); \
+	FMA_ROWS_3x2(off, Z8, Z6, Z7, Z9)
 
 // FIND_SUBNORMAL_C_3x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_3x2 \
@@ -1349,6 +1668,12 @@ TEXT ·f32AVX512BF16Strip2x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip3x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_3x2, ZERO_C_3x2, POINT_A_1, FMA_STEP_ROWS_3x2, ADVANCE_ROWS1, FIND_SUBNORMAL_C_3x2, STORE_BF16_C_3x2, STORE_ROUNDED_C_3x2)
 
+// FMA_STEP_ROWS_4x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_4x2(b, next, off) \
+	LOAD_B_2(b, Z8, Z9, next); \
+	FMA_ROWS_3x2(off, Z10, Z8, Z9, Z11); \
+	FMA_ROW_2(off(DX), Z11, Z8, Z6, Z9, Z7)
+
 // FIND_SUBNORMAL_C_4x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_4x2 \
 	FIND_SUBNORMAL_C_3x2; \
@@ -1363,6 +1688,11 @@ TEXT ·f32AVX512BF16Strip3x32(SB), NOSPLIT, $0-64
 // func f32AVX512BF16Strip4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512BF16Strip4x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_4x2, ZERO_C_4x2, POINT_A_2, FMA_STEP_ROWS_4x2, ADVANCE_ROWS2, FIND_SUBNORMAL_C_4x2, STORE_BF16_C_4x2, STORE_ROUNDED_C_4x2)
+
+// FMA_STEP_ROWS_5x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_5x2(b, next, off) \
+	LOAD_B_2(b, Z10, Z11, next); \
+	FMA_ROWS_5x2(off, Z12, Z10, Z11, Z13)
 
 // FIND_SUBNORMAL_C_5x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_5x2 \
@@ -1379,6 +1709,12 @@ TEXT ·f32AVX512BF16Strip4x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip5x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_5x2, ZERO_C_5x2, POINT_A_2, FMA_STEP_ROWS_5x2, ADVANCE_ROWS2, FIND_SUBNORMAL_C_5x2, STORE_BF16_C_5x2, STORE_ROUNDED_C_5x2)
 
+// FMA_STEP_ROWS_6x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_6x2(b, next, off) \
+	LOAD_B_2(b, Z12, Z13, next); \
+	FMA_ROWS_5x2(off, Z14, Z12, Z13, Z15); \
+	FMA_ROW_2(off(DX)(R12*2), Z15, Z12, Z10, Z13, Z11)
+
 // FIND_SUBNORMAL_C_6x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_6x2 \
 	FIND_SUBNORMAL_C_5x2; \
@@ -1393,6 +1729,11 @@ TEXT ·f32AVX512BF16Strip5x32(SB), NOSPLIT, $0-64
 // func f32AVX512BF16Strip6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512BF16Strip6x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_6x2, ZERO_C_6x2, POINT_A_2, FMA_STEP_ROWS_6x2, ADVANCE_ROWS2, FIND_SUBNORMAL_C_6x2, STORE_BF16_C_6x2, STORE_ROUNDED_C_6x2)
+
+// FMA_STEP_ROWS_7x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_7x2(b, next, off) \
+	LOAD_B_2(b, Z14, Z15, next); \
+	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17)
 
 // FIND_SUBNORMAL_C_7x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_7x2 \
@@ -1409,6 +1750,12 @@ TEXT ·f32AVX512BF16Strip6x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip7x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_7x2, ZERO_C_7x2, POINT_A_3, FMA_STEP_ROWS_7x2, ADVANCE_ROWS3, FIND_SUBNORMAL_C_7x2, STORE_BF16_C_7x2, STORE_ROUNDED_C_7x2)
 
+// FMA_STEP_ROWS_8x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_8x2(b, next, off) \
+	LOAD_B_2(b, Z16, Z17, next); \
+	FMA_ROWS_7x2(off, Z18, Z16, Z17, Z19); \
+	FMA_ROW_2(off(SI)(R12*1), Z19, Z16, Z14, Z17, Z15)
+
 // FIND_SUBNORMAL_C_8x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_8x2 \
 	FIND_SUBNORMAL_C_7x2; \
@@ -1423,6 +1770,11 @@ TEXT ·f32AVX512BF16Strip7x32(SB), NOSPLIT, $0-64
 // func f32AVX512BF16Strip8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512BF16Strip8x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_8x2, ZERO_C_8x2, POINT_A_3, FMA_STEP_ROWS_8x2, ADVANCE_ROWS3, FIND_SUBNORMAL_C_8x2, STORE_BF16_C_8x2, STORE_ROUNDED_C_8x2)
+
+// FMA_STEP_ROWS_9x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_9x2(b, next, off) \
+	LOAD_B_2(b, Z18, Z19, next); \
+	FMA_ROWS_9x2(off, Z20, Z18, Z19, Z21)
 
 // FIND_SUBNORMAL_C_9x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_9x2 \
@@ -1439,6 +1791,12 @@ TEXT ·f32AVX512BF16Strip8x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip9x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_9x2, ZERO_C_9x2, POINT_A_3, FMA_STEP_ROWS_9x2, ADVANCE_ROWS3, FIND_SUBNORMAL_C_9x2, STORE_BF16_C_9x2, STORE_ROUNDED_C_9x2)
 
+// FMA_STEP_ROWS_10x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_10x2(b, next, off) \
+	LOAD_B_2(b, Z20, Z21, next); \
+	FMA_ROWS_9x2(off, Z22, Z20, Z21, Z23); \
+	FMA_ROW_2(off(R9), Z23, Z20, Z18, Z21, Z19)
+
 // FIND_SUBNORMAL_C_10x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_10x2 \
 	FIND_SUBNORMAL_C_9x2; \
@@ -1453,6 +1811,11 @@ TEXT ·f32AVX512BF16Strip9x32(SB), NOSPLIT, $0-64
 // func f32AVX512BF16Strip10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512BF16Strip10x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_10x2, ZERO_C_10x2, POINT_A_4, FMA_STEP_ROWS_10x2, ADVANCE_ROWS4, FIND_SUBNORMAL_C_10x2, STORE_BF16_C_10x2, STORE_ROUNDED_C_10x2)
+
+// FMA_STEP_ROWS_11x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_11x2(b, next, off) \
+	LOAD_B_2(b, Z22, Z23, next); \
+	FMA_ROWS_11x2(off, Z24, Z22, Z23, Z25)
 
 // FIND_SUBNORMAL_C_11x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_11x2 \
@@ -1469,6 +1832,12 @@ TEXT ·f32AVX512BF16Strip10x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip11x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_11x2, ZERO_C_11x2, POINT_A_4, FMA_STEP_ROWS_11x2, ADVANCE_ROWS4, FIND_SUBNORMAL_C_11x2, STORE_BF16_C_11x2, STORE_ROUNDED_C_11x2)
 
+// FMA_STEP_ROWS_12x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_12x2(b, next, off) \
+	LOAD_B_2(b, Z24, Z25, next); \
+	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27); \
+	FMA_ROW_2(off(R9)(R12*2), Z27, Z24, Z22, Z25, Z23)
+
 // FIND_SUBNORMAL_C_12x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_12x2 \
 	FIND_SUBNORMAL_C_11x2; \
@@ -1484,6 +1853,11 @@ TEXT ·f32AVX512BF16Strip11x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip12x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_12x2, ZERO_C_12x2, POINT_A_4, FMA_STEP_ROWS_12x2, ADVANCE_ROWS4, FIND_SUBNORMAL_C_12x2, STORE_BF16_C_12x2, STORE_ROUNDED_C_12x2)
 
+// FMA_STEP_ROWS_13x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_13x2(b, next, off) \
+	LOAD_B_2(b, Z26, Z27, next); \
+	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29)
+
 // FIND_SUBNORMAL_C_13x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_13x2 \
 	FIND_SUBNORMAL_C_12x2; \
@@ -1498,6 +1872,12 @@ TEXT ·f32AVX512BF16Strip12x32(SB), NOSPLIT, $0-64
 // func f32AVX512BF16Strip13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512BF16Strip13x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_13x2, ZERO_C_13x2, POINT_A_5, FMA_STEP_ROWS_13x2, ADVANCE_ROWS5, FIND_SUBNORMAL_C_13x2, STORE_BF16_C_13x2, STORE_ROUNDED_C_13x2)
+
+// FMA_STEP_ROWS_14x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_14x2(b, next, off) \
+	LOAD_B_2(b, Z28, Z29, next); \
+	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31); \
+	FMA_ROW_2(off(R10)(R12*1), Z31, Z28, Z26, Z29, Z27)
 
 // FIND_SUBNORMAL_C_14x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_14x2 \

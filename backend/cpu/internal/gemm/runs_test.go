@@ -29,23 +29,6 @@ func TestRuns(t *testing.T) {
 				}
 			}
 		}
-		for range 200 {
-			width := 1 + rng.IntN(32)
-			n, cols, rows := rng.IntN(width+1), rng.IntN(10), rng.IntN(4)
-			lds, ldd := 2*(n+rng.IntN(3)), 2*(width+rng.IntN(3))
-			srow, drow := cols*lds+2*rng.IntN(3), cols*ldd+2*rng.IntN(3)
-			s := newGuarded(max(0, rows-1)*srow + max(0, cols-1)*lds + 2*n)
-			floats(rng, s.data, BF16)
-			size := max(0, rows-1)*drow + max(0, cols-1)*ldd + 2*width
-			got, want := newGuarded(size), newGuarded(size)
-			tiles.Copy(got.pointer(), ldd, drow, s.pointer(), lds, srow, cols, rows, 1<<n-1, 1<<width-1)
-			copyLanes(want.pointer(), ldd, drow, s.pointer(), lds, srow, cols, rows, 1<<n-1, 1<<width-1)
-			what := fmt.Sprintf("%s copy of %dx%d pixels, %d of %d lanes", set.Name, rows, cols, n, width)
-			got.check(t, what)
-			if !bytes.Equal(got.data, want.data) {
-				t.Fatalf("%s: got\n%x, want\n%x", what, got.data, want.data)
-			}
-		}
 		for range 100 {
 			runs, cols, rows := 1+rng.IntN(PatchRuns), 1+rng.IntN(9), 1+rng.IntN(4)
 			n := 1 + rng.IntN(32/runs)
@@ -62,6 +45,35 @@ func TestRuns(t *testing.T) {
 			got.check(t, what)
 			if !bytes.Equal(got.data, want.data) {
 				t.Fatalf("%s: got\n%x, want\n%x", what, got.data, want.data)
+			}
+		}
+	}
+}
+
+// TestCopy holds copies of lanes of pixels against the loop in Go.
+func TestCopy(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 7))
+	for _, set := range setsHere() {
+		for _, tiles := range []*Tiles{set.Pairs, set.Blocks} {
+			if tiles == nil || tiles.Copy == nil {
+				continue
+			}
+			for range 200 {
+				width := 1 + rng.IntN(32)
+				n, cols, rows := rng.IntN(width+1), rng.IntN(10), rng.IntN(4)
+				lds, ldd := 2*(n+rng.IntN(3)), 2*(width+rng.IntN(3))
+				srow, drow := cols*lds+2*rng.IntN(3), cols*ldd+2*rng.IntN(3)
+				s := newGuarded(max(0, rows-1)*srow + max(0, cols-1)*lds + 2*n)
+				floats(rng, s.data, BF16)
+				size := max(0, rows-1)*drow + max(0, cols-1)*ldd + 2*width
+				got, want := newGuarded(size), newGuarded(size)
+				tiles.Copy(got.pointer(), ldd, drow, s.pointer(), lds, srow, cols, rows, 1<<n-1, 1<<width-1)
+				copyLanes(want.pointer(), ldd, drow, s.pointer(), lds, srow, cols, rows, 1<<n-1, 1<<width-1)
+				what := fmt.Sprintf("%s copy of %dx%d pixels, %d of %d lanes", set.Name, rows, cols, n, width)
+				got.check(t, what)
+				if !bytes.Equal(got.data, want.data) {
+					t.Fatalf("%s: got\n%x, want\n%x", what, got.data, want.data)
+				}
 			}
 		}
 	}

@@ -49,7 +49,8 @@ var AVX512BF16 = func() *Set {
 	s.Pairs = &Tiles{
 		MR: 14, NR: 32, Unit: 1, Step: 2, Deep: 1, Masked: true, Rows: pairsAVX512Rows32, Inner: pairsAVX512Inner32,
 		NarrowNR: 16, NarrowRows: pairsAVX512Rows16, NarrowInner: pairsAVX512Inner16,
-		RowRuns: runsBy(pairsAVX512Rows32), NarrowRowRuns: runsBy(pairsAVX512Rows16),
+		RowRuns: pairsRowRunsAVX512, NarrowRowRuns: pairsRowRunsNarrowAVX512,
+		Copy: copyLanesAVX512,
 	}
 	s.NarrowLanes[BF16] = narrowLanesBF16AVX512BF16
 	s.Strips[F32], s.Strips[Pairs] = f32AVX512BF16Strip32, pairsAVX512Strip32

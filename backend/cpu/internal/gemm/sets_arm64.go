@@ -28,7 +28,7 @@ var NEON = func() *Set {
 var NEONBF16 = func() *Set {
 	s := *NEON
 	s.Name = "NEON with BF16"
-	s.Pairs = &Tiles{MR: 8, NR: 12, Unit: 1, Step: 2, Deep: 1, Rows: pairsNEONRows12, Inner: pairsNEONInner12, RowRuns: runsBy(pairsNEONRows12)}
+	s.Pairs = &Tiles{MR: 8, NR: 12, Unit: 1, Step: 2, Deep: 1, Rows: pairsNEONRows12, Inner: pairsNEONInner12, RowRuns: runsBy(pairsNEONRows12), Copy: copyLanes}
 	s.PeakPairs, s.PeakPairsFlops = pairsPeakNEON, 48*32
 	return &s
 }()

@@ -3,27 +3,20 @@ package gemm
 import (
 	"fmt"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/asm"
-	"strings"
 )
 
 // avx512Conv writes the loops over channels of windows: convolutions that have a
 // kernel of their own for each channel, their gradients, and maxima.
 func avx512Conv() *gen {
 	g := &gen{file: asm.NewFile("conv_amd64"), doc: "// Kernels and loops of convolutions for AVX-512.\n\n"}
-	runs := tile{bytes: 64, reg: "Z", runs: true, masked: true, bcast: "VBROADCASTSS", loadB: "VMOVUPS", zero: "VPXORD", step1: fmadd512}
-	for _, family := range []struct {
-		table   string
-		inner   bool
-		vectors int
-	}{{"pixelRunsAVX512", true, 2}, {"rowRunsAVX512", false, 2}, {"rowRunsNarrowAVX512", false, 1}} {
-		runs.inner, runs.vectors = family.inner, family.vectors
-		name := func(mr int) string { return strings.Replace(family.table, "AVX512", fmt.Sprintf("%dAVX512", mr), 1) }
-		for mr := 1; mr <= 14; mr++ {
-			runs.rows, runs.name = mr, name(mr)
-			runs.write(g)
-		}
-		g.table("PixelRuns", 1, family.table, 14, name)
-	}
+	runs := avx512Tile
+	runs.runs = true
+	runs.inner, runs.vectors = true, 2
+	g.pixelRuns("pixelRuns", "AVX512", runs)
+	runs.inner = false
+	g.pixelRuns("rowRuns", "AVX512", runs)
+	runs.vectors = 1
+	g.pixelRuns("rowRunsNarrow", "AVX512", runs)
 	g.depthwise("depthwiseAVX512", "is Depthwise of 32 channels for AVX-512.", false)
 	g.depthwise("depthwiseAddAVX512", "is DepthwiseAdd of 32 channels for AVX-512.", true)
 	g.depthwiseGrad()
@@ -44,6 +37,17 @@ func avx512Conv() *gen {
 	g.narrowLanes(bfloat16s)
 	g.narrowNative()
 	return g
+}
+
+// pixelRuns writes the kernels whose operands lie in runs of one kind of arithmetic and
+// form, and a table of them.
+func (g *gen) pixelRuns(prefix, suffix string, t tile) {
+	name := func(mr int) string { return fmt.Sprintf("%s%d%s", prefix, mr, suffix) }
+	for mr := 1; mr <= 14; mr++ {
+		t.rows, t.name = mr, name(mr)
+		t.write(g)
+	}
+	g.table("PixelRuns", 1, prefix+suffix, 14, name)
 }
 
 const windowsParams = "n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint"

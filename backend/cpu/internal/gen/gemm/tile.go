@@ -70,7 +70,7 @@ const prefetchDistanceA = 32
 
 // prefetchesA reports whether A is fetched. Short runs of it would be over first, and
 // without AVX-512 there are as many loads as the processor can do.
-func (t *tile) prefetchesA() bool { return !t.runs && !t.strips && t.bytes == 64 }
+func (t *tile) prefetchesA() bool { return !(t.runs && t.inner) && !t.strips && t.bytes == 64 }
 
 // prefetchDistanceCopy is that number for kernels that copy B: it lies in L2
 // then, mostly, and its rows on few lines of L1, which more would fill.
