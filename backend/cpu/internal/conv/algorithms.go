@@ -46,6 +46,16 @@ var algorithms = []exec.Algorithm[*problem]{
 		Build:   (*problem).newDepthwise,
 	},
 	{
+		Name: "planes",
+		Applies: func(p *problem) string {
+			return p.unless(func() bool { return p.gemm().inPlanes() }, "not images, or many channels of the result")
+		},
+		Pays: func(p *problem) string {
+			return p.unless(func() bool { return p.gemm().planesPay() }, "channels fill vectors, or transposing costs more than it saves")
+		},
+		Build: func(p *problem) exec.Kernel { return newPlaneGEMM(p.b, p.v, p.gemm()) },
+	},
+	{
 		Name: "kn2row",
 		Applies: func(p *problem) string {
 			return p.unless(func() bool { return p.gemm().inColumns() }, "too many channels of the result, or products")

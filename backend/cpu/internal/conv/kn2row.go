@@ -84,9 +84,13 @@ func vectors(n int) int { return tiling.CeilDiv(n, window.VectorChannels/2) }
 
 // columnsPay reports whether kn2row is faster than other products.
 func (k *implicitGEMM) columnsPay() bool {
-	if k.fewColumns() {
-		return true
-	}
+	here, direct := k.columnsCost()
+	return k.fewColumns() || here < direct
+}
+
+// columnsCost is about the time that kn2row takes, in products of a vector, and that of
+// other products.
+func (k *implicitGEMM) columnsCost() (here, direct float64) {
 	taps, pixels := 0, 0 // elements of windows within the source, and pixels of the result
 	k.eachPhase(func(p stridedPhase, list [3][]tap) {
 		covered := k.Batch
@@ -113,15 +117,15 @@ func (k *implicitGEMM) columnsPay() bool {
 	if fit := kn2rowBytes / (k.dims[2] * k.productLine()); fit < k.dims[1] {
 		moved = min(span, tiling.CeilDiv(span, max(1, fit-span)))
 	}
-	here := float64(sources*(steps+4+3*moved)*vectors(k.windowColumns()) + 2*taps + 8*pixels)
-	direct := 1.1 * float64(taps*steps*vectors(k.lanes))
+	here = float64(sources*(steps+4+3*moved)*vectors(k.windowColumns()) + 2*taps + 8*pixels)
+	direct = 1.1 * float64(taps*steps*vectors(k.lanes))
 	if !k.oneChannel() && !k.inRegions() {
 		direct *= 1.5 // patches are gathered
 	}
 	if !k.inPairs() && k.transforms() && k.winogradPays() {
 		direct /= 2
 	}
-	return here < direct
+	return here, direct
 }
 
 // within is the pixels of a phase along an axis whose element of the window that lies
