@@ -166,9 +166,7 @@ func (r record) result() bool {
 // Some programs are chaotic: a normalization of almost nothing, or a float16
 // gradient at the edge of overflow, which decides whether a step is skipped. From
 // the first result on that moves by a sixteenth of its norm, or becomes
-// infinite, tolerances are infinite: nothing can be said. Gradients that are smaller
-// than the rounding errors of the first ones are chaotic for an optimizer that divides
-// by their size: it makes full steps of them.
+// infinite, tolerances are infinite: nothing can be said.
 func tolerances(want []record, size float64, perturbed ...[]record) ([]float64, error) {
 	for _, p := range perturbed {
 		if err := sameShape(want, p); err != nil {
@@ -177,9 +175,7 @@ func tolerances(want []record, size float64, perturbed ...[]record) ([]float64, 
 	}
 	move := map[string]float64{}
 	tolerance := make([]float64, len(want))
-	chaos, divides := false, slices.ContainsFunc(want, func(r record) bool {
-		return strings.HasSuffix(r.Series, "/iteration") && !strings.HasPrefix(r.Series, "sgd")
-	})
+	chaos := false
 	for i, w := range want {
 		if w.Exact {
 			continue
@@ -200,12 +196,32 @@ func tolerances(want []record, size float64, perturbed ...[]record) ([]float64, 
 		}
 		move[w.series()] = m
 		tolerance[i] = slack * m
-		if w.series() == gradientNorm && divides && tolerance[i] > norm(x) && norm(x) > 0 {
+	}
+	return tolerance, nil
+}
+
+// vanish makes tolerances of a random program infinite from the first gradient on that
+// is smaller than its tolerance, which is set by the rounding errors of earlier ones.
+// Such gradients are chaotic for an optimizer that divides by their size: it makes full
+// steps of them. Scenarios, which must not be chaotic, are compared to their end.
+func vanish(want []record, tolerance []float64) {
+	if !slices.ContainsFunc(want, func(r record) bool {
+		return strings.HasSuffix(r.Series, "/iteration") && !strings.HasPrefix(r.Series, "sgd")
+	}) {
+		return
+	}
+	chaos := false
+	for i, w := range want {
+		if w.Exact {
+			continue
+		}
+		if n := norm(w.values()); w.series() == gradientNorm && tolerance[i] > n && n > 0 {
 			chaos = true
+		}
+		if chaos {
 			tolerance[i] = math.Inf(1)
 		}
 	}
-	return tolerance, nil
 }
 
 // close returns the first difference of two traces beyond the tolerances, and
