@@ -17,11 +17,12 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// manyPrograms is for CI: some ten seconds. With -short there are fewer.
-const manyPrograms, fewPrograms = 60, 10
+// TestPrograms runs manyPrograms with -every, which CI sets, and fewPrograms
+// with -short.
+const manyPrograms, somePrograms, fewPrograms = 60, 30, 10
 
 var (
-	programs = flag.Int("programs", manyPrograms, "how many random programs to try")
+	programs = flag.Int("programs", somePrograms, "how many random programs to try")
 	seed     = flag.Uint64("seed", 1, "the seed of the first random program; those of the others follow")
 	until    = flag.Duration("until", 0, "try random programs for so long, whatever their number")
 	reducing = flag.Bool("reduce", true, "make programs that fail as short as they get")
@@ -80,8 +81,12 @@ func TestPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if testing.Short() && *programs == manyPrograms {
-		*programs = fewPrograms
+	if *programs == somePrograms {
+		if testing.Short() {
+			*programs = fewPrograms
+		} else if *every {
+			*programs = manyPrograms
+		}
 	}
 	start := time.Now()
 	begun, tried, failed, runs, chaotic := 0, 0, 0, 0, 0

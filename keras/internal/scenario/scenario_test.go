@@ -11,6 +11,7 @@ import (
 )
 
 var (
+	every  = flag.Bool("every", false, "run each scenario under every policy, and 60 random programs, as CI does: three times as long")
 	full   = flag.Bool("full", false, "run scenarios also with caches or passes alone left out: twice as long")
 	device = flag.String("device", "cpu", "compare this device with plain Go, instead of the instruction sets of the processor")
 	survey = flag.Bool("survey", false, "with -v, say how near differences come to their tolerances")
@@ -65,12 +66,19 @@ func configs(t testing.TB) (byLevel [][]config) {
 // TestScenarios runs each scenario under every instruction set of this
 // processor, with caches and passes on and off. Within an instruction set all
 // bits agree, and all agree with the reference within the tolerances.
+//
+// Each scenario runs under one policy: scenario i under number i modulo 3. With
+// -every, which CI sets, it runs under all three.
 func TestScenarios(t *testing.T) {
 	byLevel := configs(t)
 	for i, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			for j, p := range policies {
-				if !testing.Short() || i%4 == 0 && j == i/4%len(policies) {
+				chosen := *every || j == i%len(policies)
+				if testing.Short() {
+					chosen = i%4 == 0 && j == i/4%len(policies)
+				}
+				if chosen {
 					t.Run(p, func(t *testing.T) { s.test(t, p, byLevel) })
 				}
 			}
@@ -157,7 +165,8 @@ func recordsOf(answers []answer) (lists [][]record) {
 // TestTolerances seeds a small error and sees that it is far outside the
 // tolerances: what is predicted and judged between trainings is computed with
 // weights of one step before. In 16 bits one step moves a model by not much more
-// than rounding does.
+// than rounding does. As in [TestScenarios], each runs under one policy, with
+// -every under all three.
 func TestTolerances(t *testing.T) {
 	words, err := levels()
 	if err != nil {
@@ -165,12 +174,15 @@ func TestTolerances(t *testing.T) {
 	}
 	best := config{Level: words[len(words)-1], Procs: 1}
 	least := map[string]float64{"float32": 100, "mixed_float16": 5, "mixed_bfloat16": 2} // tolerances that the error is off by
-	for _, name := range []string{
+	for i, name := range []string{
 		"predict between steps", "fit and evaluate, nothing written in between", "batch normalization in both modes", "pictures",
 		"depthwise and separable convolutions", "LSTM", "a stateful LSTM", "texts with padding", "embeddings of which few rows move",
 	} {
 		s := scenarios[slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == name })]
-		for _, p := range policies {
+		for j, p := range policies {
+			if !*every && j != i%len(policies) {
+				continue
+			}
 			tasks := []task{{best, job{Scenario: s.name, Policy: p, Fault: "stale"}}}
 			for i := range 1 + trials { // the first without noise
 				tasks = append(tasks, task{best, job{Scenario: s.name, Policy: p, Noise: uint64(i), Size: s.size(p)}})
