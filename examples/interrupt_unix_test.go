@@ -23,12 +23,12 @@ func TestInterrupt(t *testing.T) {
 		line string // after which it is struck
 		end  string // what must be the same in the end
 	}{
-		{"guide", []string{"-epochs", "20", "-units", "32", "-batch", "128"}, "Epoch 3/", "Test loss:"},
-		{"customloop", []string{"-epochs", "20", "-units", "32", "-batch", "128"}, "Epoch 2:", "loss="},
-		{"mnistcnn", []string{"-epochs", "3"}, "Epoch 2/", "Test loss:"},
-		{"rossmann", []string{"-epochs", "3", "-rows", "10000"}, "Epoch 2/", "Test loss:"},
+		{"guide", []string{"-epochs", "8", "-units", "32", "-batch", "128"}, "Epoch 3/", "Test loss:"},
+		{"customloop", []string{"-epochs", "8", "-units", "32", "-batch", "128"}, "Epoch 2:", "loss="},
+		{"mnistcnn", []string{"-epochs", "3", "-steps", "30"}, "Epoch 2/", "Test loss:"},
+		{"rossmann", []string{"-epochs", "3", "-rows", "3000", "-batch", "128"}, "Epoch 2/", "Test loss:"},
 		{"unet", []string{"-epochs", "4", "-images", "40"}, "Epoch 2/", "Test loss:"},
-		{"bert", []string{"-epochs", "3", "-texts", "900"}, "Epoch 2/", "Test loss:"},
+		{"bert", []string{"-epochs", "3", "-texts", "600"}, "Epoch 2/", "Test loss:"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bin, run := buildAt(t, c.name)
