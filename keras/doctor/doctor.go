@@ -59,14 +59,15 @@ type Report struct {
 	Kind    Kind
 	Summary string // in a sentence
 
-	Before   Verdict      // on the step as it is
-	Origin   *tensor.Tap  // the first value that goes wrong; nil if none does
-	Noise    []string     // variables whose gradients are nothing but rounding errors, in float32 as well
-	Scale    ScaleAdvice  // for a model that computes in float16
-	Remedy   Remedy       // what helps
-	Taps     *tensor.Taps // the step beside its shadow
-	Suspects []Suspect    // layers that may need another policy, the likeliest first
-	Trials   int          // how many steps the search has run
+	Before    Verdict      // on the step as it is
+	Tolerance float64      // relative error that a remedy may leave: see Config
+	Origin    *tensor.Tap  // the first value that goes wrong; nil if none does
+	Noise     []string     // variables whose gradients are nothing but rounding errors, in float32 as well
+	Scale     ScaleAdvice  // for a model that computes in float16
+	Remedy    Remedy       // what helps
+	Taps      *tensor.Taps // the step beside its shadow
+	Suspects  []Suspect    // layers that may need another policy, the likeliest first
+	Trials    int          // how many steps the search has run
 }
 
 // Verdict says how good the loss and the gradients of a step are.
@@ -254,6 +255,7 @@ func (e *examination) examine(ctx context.Context) error {
 	}
 	r.Taps = forced.Taps
 	e.inspect(forced.Taps)
+	r.Tolerance = e.tolerance
 	if r.Before = forced.verdict(nil); !e.healthy(r.Before) {
 		// Errors of gradients that are noise are no illness.
 		if err := e.findNoise(ctx); err != nil {

@@ -17,6 +17,7 @@ type ScaleAdvice struct {
 	Known     bool
 	Low, High int
 
+	Present float64 // the loss scale of the step; 1 if there is none
 	Flushed float64 // share of the elements that become 0 at the present scale
 	// LowAt and HighAt are the values that set the two limits.
 	LowAt, HighAt string
@@ -40,7 +41,7 @@ const largestScale = 24
 
 // scaleAdvice looks at the shadows of all float16 values that carry the loss scale.
 func (r *observed) scaleAdvice(scale float64) ScaleAdvice {
-	a := ScaleAdvice{Low: math.MinInt, High: math.MaxInt}
+	a := ScaleAdvice{Present: scale, Low: math.MinInt, High: math.MaxInt}
 	var flushed, count int64
 	at := math.Log2(scale)
 	for _, t := range r.Values {
