@@ -44,6 +44,7 @@ var snippets = map[string]func() error{
 	"nonFinite":      nonFinite,
 	"sickStep":       sickStep,
 	"healedStep":     healedStep,
+	"fromPyTorch":    fromPyTorch,
 	"debugNonFinite": debugNonFinite,
 	"explain":        explain,
 	"serve":          serve,
@@ -313,6 +314,54 @@ func healedStep() error {
 		return err
 	}
 	fmt.Print(report)
+	return nil
+}
+
+// fromPyTorch is the loop of docs/from-pytorch.md.
+func fromPyTorch() error {
+	model := keras.Sequential(
+		&layers.Dense{Units: 128, Activation: "relu", KernelInitializer: "he_uniform"},
+		&layers.Dense{Units: 10},
+	)
+	criterion := &losses.SparseCategoricalCrossentropy{FromLogits: true}
+	scaler := &optimizers.LossScaleOptimizer{
+		Inner:        &optimizers.AdamW{LearningRate: 1e-3, WeightDecay: new(0.01), Epsilon: 1e-8, GlobalClipNorm: 1},
+		InitialScale: 65536,
+	}
+	step := keras.Function(func(b keras.Batch) *keras.Tensor {
+		var output *keras.Tensor
+		keras.Autocast(keras.Float16, func() { output = model.Call(b.X, keras.Training) })
+		loss := criterion.Call(b.Y, output)
+		params := model.TrainableVariables()
+		grads := keras.Gradients(scaler.GetScaledLoss(loss), params)
+		scaler.ApplyGradients(scaler.GetUnscaledGradients(grads), params)
+		return loss
+	}, model, scaler)
+	train, _, err := digits.Load()
+	if err != nil {
+		return err
+	}
+	loader := train.Shuffle(10000).Batch(64)
+	for epoch := range 3 {
+		var last *keras.Tensor
+		for b, err := range loader.Batches() {
+			if err != nil {
+				return err
+			}
+			if last, err = step.Call(ctx, b); err != nil {
+				return err
+			}
+		}
+		loss, err := last.Item()
+		if err != nil {
+			return err
+		}
+		r, err := scaler.Result()
+		if err != nil {
+			return err
+		}
+		fmt.Printf("epoch %d: loss %.3f, scale %v, %d steps skipped\n", epoch, loss, r.LossScale, r.SkippedSteps)
+	}
 	return nil
 }
 

@@ -105,3 +105,42 @@ func TestAutoPolicy(t *testing.T) {
 		}
 	}
 }
+
+// TestLevels trains under each of Apex's levels.
+func TestLevels(t *testing.T) {
+	x, y := make([]float32, 32*20), make([]int32, 32)
+	for i := range x {
+		x[i] = float32(math.Sin(float64(i * i % 1013)))
+	}
+	for i := range y {
+		y[i] = int32(i % 5)
+	}
+	b := keras.Batch{X: keras.NewTensor(x, 32, 20), Y: keras.NewTensor(y, 32)}
+	for _, name := range []string{"O0", "O1", "O2", "O3"} {
+		level, err := policy.OptLevel(name, policy.LevelOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := policy.SetGlobal(level.Policy)
+		m := keras.Sequential(&layers.Dense{Units: 64, Activation: "relu"}, &layers.BatchNormalization{}, &layers.Dense{Units: 5})
+		err = m.Compile(keras.CompileConfig{Loss: &losses.SparseCategoricalCrossentropy{FromLogits: true}, Optimizer: optimizers.ForLevel(&optimizers.SGD{LearningRate: 0.1}, level)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var loss []float64
+		for range 30 {
+			logs, err := m.TrainOnBatch(t.Context(), b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			loss = append(loss, logs.Get("loss"))
+		}
+		policy.SetGlobal(old)
+		if loss[29] > loss[0]/4 {
+			t.Errorf("%s: the loss goes from %v to %v, want less than a quarter", name, loss[0], loss[29])
+		}
+		if d := m.TrainableVariables()[0].DType(); d != map[bool]keras.DType{false: keras.Float32, true: keras.Float16}[name == "O3"] {
+			t.Errorf("%s: weights are %v", name, d)
+		}
+	}
+}

@@ -83,7 +83,7 @@ var imports = map[string]string{
 	"layers/regularizers":          "backend/dtype backend/tensor layers/callspec",
 	"layers/layertest":             "backend backend/dtype backend/op backend/tensor backend/tensor/tensortest layers optimizers policy",
 	"losses":                       "backend/dtype backend/op backend/suggest backend/tensor backend/tensor/lossshape backend/tensor/lossmath",
-	"optimizers":                   "backend/dtype backend/op backend/suggest backend/tensor optimizers/kerasstate",
+	"optimizers":                   "backend/dtype backend/op backend/suggest backend/tensor optimizers/kerasstate policy",
 	"keras/metrics":                "backend/dtype backend/op backend/suggest backend/tensor backend/tensor/lossshape backend/tensor/lossmath",
 	"keras":                        "backend backend/cpu backend/cuda backend/driver backend/dtype backend/ir backend/op backend/suggest backend/tensor optimizers/kerasstate keras/exponents keras/internal/console keras/internal/pipeline keras/metrics layers losses optimizers policy github.com/rivo/uniseg github.com/schollz/progressbar/v3",
 	"keras/callbacks":              "backend/suggest backend/tensor keras keras/checkpoint keras/exponents keras/internal/atomicfile keras/metrics keras/saving keras/tensorboard optimizers",

@@ -290,7 +290,11 @@ func (t *table) enter(ctx context.Context, r row, name string) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	compute := policy.Global().Compute
+	p := policy.Global()
+	compute := p.Compute
+	if p.Auto.IsFloat() {
+		compute = p.Auto
+	}
 	e := &entry{policy: name, work: r.flops, unit: "GFLOP/s", ours: &contender{runner: own(call), probe: arithmetic(compute)}}
 	if r.bytes != nil {
 		e.work, e.unit = r.bytes(compute.Size()), "GB/s"

@@ -11,6 +11,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -319,7 +320,7 @@ const usualSkips = 4
 // falls reports whether the loss scale comes down to 2^exponent by itself.
 func (e *examination) falls(exponent int) bool {
 	s := e.scaler
-	return s != nil && s.Backoff < 1 && s.MinScale <= math.Exp2(float64(exponent))
+	return s != nil && !s.Fixed && s.Backoff < 1 && cmp.Or(s.MinScale, 1) <= math.Exp2(float64(exponent))
 }
 
 // observed is a step that was run beside its shadow.
