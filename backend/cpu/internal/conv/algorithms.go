@@ -33,7 +33,13 @@ var algorithms = []exec.Algorithm[*problem]{
 	{
 		Name:    "matmul",
 		Applies: (*problem).notProduct,
-		Build:   func(p *problem) exec.Kernel { return newPlainProduct(p.b, p.v, &p.convolution) },
+		Pays: func(p *problem) string {
+			if p.set != nil && p.gemm().pointPlanes() {
+				return "planes of few channels are faster"
+			}
+			return ""
+		},
+		Build: func(p *problem) exec.Kernel { return newPlainProduct(p.b, p.v, &p.convolution) },
 	},
 	{
 		Name:    "depthwise-vector",

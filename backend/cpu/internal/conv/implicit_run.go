@@ -160,6 +160,9 @@ func (k *implicitGEMM) copyRows(r *exec.Run, scratch []byte, p *stridedPhase, b 
 	for i := range p.box[0] {
 		sz := b.z*p.move[0] + p.low[0] + i
 		for j := from; j < to; j++ {
+			if j%p.move[1] >= p.span[1] {
+				continue // between windows
+			}
 			sy := b.y*p.move[1] + p.low[1] + j
 			row := scratch[i*b.plane+j*b.row:][:b.row]
 			if sz < 0 || sz >= k.dims[0] || sy < 0 || sy >= k.dims[1] || cols == 0 {
