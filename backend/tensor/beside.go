@@ -49,6 +49,19 @@ type Taps struct {
 type Assignment struct {
 	Variable *Variable
 	Tap      int
+
+	// Change compares how far a trainable variable moves with how far its shadow does.
+	// Change.Flushed of Change.Count elements stay where they are although an update
+	// moves them: lost updates. Nil for other variables.
+	Change *op.Statistics
+}
+
+// Lost is the share of updates that leave elements of the variable as they were.
+func (a *Assignment) Lost() float64 {
+	if a.Change == nil || a.Change.Count == 0 {
+		return 0
+	}
+	return float64(a.Change.Flushed) / float64(a.Change.Count)
 }
 
 // Derivative is a call of Gradients: the loss, and for each variable the
@@ -133,14 +146,15 @@ type beside struct {
 
 // comparison says which statistics of which tap a result has.
 type comparison struct {
-	tap   int
-	local bool
+	tap    int
+	local  bool
+	change bool // of assignment tap
 }
 
 // read fills in a copy of the taps from the results of a run.
 func (b *beside) read(results []*Tensor) (*Taps, error) {
 	taps := b.taps
-	taps.Values = slices.Clone(taps.Values)
+	taps.Values, taps.Assigned = slices.Clone(taps.Values), slices.Clone(taps.Assigned)
 	for i, f := range b.fill {
 		x, err := results[i].Float64s()
 		if err != nil {
@@ -150,9 +164,12 @@ func (b *beside) read(results []*Tensor) (*Taps, error) {
 		if err != nil {
 			return nil, err
 		}
-		if f.local {
+		switch {
+		case f.change:
+			taps.Assigned[f.tap].Change = s
+		case f.local:
 			taps.Values[f.tap].Local = s
-		} else {
+		default:
 			taps.Values[f.tap].Shadow = s
 		}
 		results[i].Release()
@@ -237,7 +254,7 @@ func (b *beside) compile(ctx context.Context, tr *trace, results []*Tensor, opti
 		return -1
 	}
 	for _, v := range tr.assigned {
-		b.taps.Assigned = append(b.taps.Assigned, Assignment{v, position(v.bound)})
+		b.taps.Assigned = append(b.taps.Assigned, Assignment{Variable: v, Tap: position(v.bound)})
 	}
 	for _, t := range results {
 		b.taps.Results = append(b.taps.Results, position(t))
@@ -341,6 +358,30 @@ func (b *beside) compare(g *ir.Graph, o BesideOptions) error {
 		b.fill = append(b.fill, f)
 		return nil
 	}
+	was := map[*Variable]*ir.Value{}
+	for i, v := range values {
+		if x := b.taps.Values[i].Variable; x != nil && v.Op == op.Param {
+			was[x] = v
+		}
+	}
+	for i, a := range b.taps.Assigned {
+		before := was[a.Variable]
+		if a.Tap < 0 || before == nil || !a.Variable.Trainable() || !before.Type.DType.IsFloat() {
+			continue
+		}
+		after := values[a.Tap]
+		moved, err := difference(g, o.Wide, step[after], step[before])
+		if err != nil {
+			return err
+		}
+		moves, err := difference(g, o.Wide, shadows[step[after]], shadows[step[before]])
+		if err != nil {
+			return err
+		}
+		if err := output(moved, moves, comparison{tap: i, change: true}); err != nil {
+			return err
+		}
+	}
 	for i, v := range values {
 		t := &b.taps.Values[i]
 		if o.Only != nil && !o.Only(t) || !v.Type.DType.IsFloat() || v.Op.Info().Class == op.Movement {
@@ -363,4 +404,19 @@ func (b *beside) compare(g *ir.Graph, o BesideOptions) error {
 		}
 	}
 	return nil
+}
+
+// difference adds x-y, computed in d, to g.
+func difference(g *ir.Graph, d dtype.DType, x, y *ir.Value) (*ir.Value, error) {
+	args := []*ir.Value{x, y}
+	for i, v := range args {
+		if v.Type.DType != d {
+			args[i] = g.Add(op.Cast, op.Attr{DType: d}, op.Type{DType: d, Shape: v.Type.Shape}, v.Path, v)
+		}
+	}
+	t, err := op.Infer(op.Sub, op.Attr{}, args[0].Type, args[1].Type)
+	if err != nil {
+		return nil, err
+	}
+	return g.Add(op.Sub, op.Attr{}, t, x.Path, args...), nil
 }

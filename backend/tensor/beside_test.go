@@ -209,6 +209,27 @@ func TestBesideErrors(t *testing.T) {
 	}
 }
 
+// TestBesideLost counts updates that 16-bit storage loses: 1/16 is half of the spacing
+// of bfloat16 numbers at 16, and of float16 numbers at 128, and ties go to the even one.
+func TestBesideLost(t *testing.T) {
+	for d, want := range map[dtype.DType]float64{dtype.BFloat16: 4. / 8, dtype.Float16: 1. / 8, dtype.Float32: 0} {
+		w := tensor.NewVariable("w", d, tensor.Shape{8}, func(x []float64) error {
+			for i := range x {
+				x[i] = math.Ldexp(1, i)
+			}
+			return nil
+		})
+		step := tensor.Function(func(x T) T {
+			w.Assign(w.Value().Add(x.Cast(d)))
+			return x
+		}, vars{w})
+		taps := must[*tensor.Taps](t)(step.Beside(ctx, f32(0, 0.0625, 0.0625, 0.0625, 0.0625, 0.0625, 0.0625, 0.0625), tensor.BesideOptions{}))
+		if len(taps.Assigned) != 1 || taps.Assigned[0].Lost() != want {
+			t.Errorf("%v: got %+v, lost %v, want %v", d, taps.Assigned, taps.Assigned[0].Lost(), want)
+		}
+	}
+}
+
 // Beside keeps its plan beside that of Call, and reads the variables of now.
 func TestBesideKept(t *testing.T) {
 	recorded := 0

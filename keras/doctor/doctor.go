@@ -53,6 +53,7 @@ const (
 	RoundedOperand  Kind = "rounded operand"  // an operation is invalid on the operand that was rounded
 	Underflow       Kind = "underflow"        // many values of the forward pass become 0
 	Rounding        Kind = "rounding"         // a rounding error is amplified, or adds up
+	LostUpdates     Kind = "lost updates"     // weights are stored in 16 bits, and many stay where they are
 )
 
 // Report is the result of an examination.
@@ -60,15 +61,18 @@ type Report struct {
 	Kind    Kind
 	Summary string // in a sentence
 
-	Before    Verdict      // on the step as it is
-	Tolerance float64      // relative error that a remedy may leave: see Config
-	Origin    *tensor.Tap  // the first value that goes wrong; nil if none does
-	Noise     []string     // variables whose gradients are nothing but rounding errors, in float32 as well
-	Scale     ScaleAdvice  // for a model that computes in float16
-	Remedy    Remedy       // what helps
-	Taps      *tensor.Taps // the step beside its shadow
-	Suspects  []Suspect    // layers that may need another policy, the likeliest first
-	Trials    int          // how many steps the search has run
+	Before    Verdict     // on the step as it is
+	Tolerance float64     // relative error that a remedy may leave: see Config
+	Origin    *tensor.Tap // the first value that goes wrong; nil if none does
+	Noise     []string    // variables whose gradients are nothing but rounding errors, in float32 as well
+	Scale     ScaleAdvice // for a model that computes in float16
+	Remedy    Remedy      // what helps
+	// Lost is, for each weight that is stored in 16 bits and loses any, the share of the
+	// updates that leave elements as they were.
+	Lost     map[string]float64
+	Taps     *tensor.Taps // the step beside its shadow
+	Suspects []Suspect    // layers that may need another policy, the likeliest first
+	Trials   int          // how many steps the search has run
 }
 
 // Verdict says how good the loss and the gradients of a step are.
@@ -265,6 +269,9 @@ func (e *examination) examine(ctx context.Context) error {
 		r.Before = forced.verdict(e.isNoise)
 	}
 	if e.healthy(r.Before) {
+		if e.lost(forced) {
+			return nil
+		}
 		r.Kind = Healthy
 		r.Scale = forced.scaleAdvice(e.scale)
 		r.Summary = fmt.Sprintf("The step is healthy: the loss is off by %.2g, the worst gradient (%s) by %.2g.", r.Before.Loss, r.Before.Worst, r.Before.Gradient)
@@ -311,6 +318,39 @@ func (e *examination) examine(ctx context.Context) error {
 	}
 	r.Kind, r.Summary = e.kind(forced, free, origin)
 	return e.search(ctx)
+}
+
+// manyLost is the share of lost updates of all weights from which on they are an
+// illness.
+const manyLost = 0.1
+
+// lost reports a step that is right but for its updates, which 16-bit weights lose.
+func (e *examination) lost(r *observed) bool {
+	var worst string
+	var lost, all int64
+	for i := range r.Assigned {
+		a := &r.Assigned[i]
+		if a.Change == nil || !a.Variable.DType().Is16() {
+			continue
+		}
+		lost, all = lost+a.Change.Flushed, all+a.Change.Count
+		if x := a.Lost(); x > 0 {
+			if e.report.Lost == nil {
+				e.report.Lost = map[string]float64{}
+			}
+			e.report.Lost[a.Variable.Name()] = x
+			if worst == "" || x > e.report.Lost[worst] {
+				worst = a.Variable.Name()
+			}
+		}
+	}
+	if float64(lost) <= manyLost*float64(all) {
+		return false
+	}
+	e.report.Kind = LostUpdates
+	e.report.Summary = fmt.Sprintf("The gradients are right, but %.0f %% of the updates are smaller than half the spacing of 16-bit numbers and leave weights as they are (%s: %.0f %%).", 100*float64(lost)/float64(all), worst, 100*e.report.Lost[worst])
+	e.report.Remedy.Advice = "store weights in float32 and compute in 16 bits: policy mixed_float16 or mixed_bfloat16"
+	return true
 }
 
 // usualSkips is how many steps a dynamic loss scale may skip until it fits. The first

@@ -9,6 +9,8 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/doctor"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/optimizers"
+	"github.com/mezzo-ml/mezzo/policy"
 )
 
 func TestExamineErrors(t *testing.T) {
@@ -35,5 +37,25 @@ func TestExamineErrors(t *testing.T) {
 	cancel()
 	if _, err := doctor.Examine(ctx, m, standard(), doctor.Config{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled context: got error %v", err)
+	}
+}
+
+// TestLostUpdates: Adam's steps of 1e-4 are below the spacing of most bfloat16 weights.
+func TestLostUpdates(t *testing.T) {
+	for p, want := range map[string]doctor.Kind{"bfloat16": doctor.LostUpdates, "mixed_bfloat16": doctor.Healthy, "float16": doctor.Healthy} {
+		old := policy.SetGlobal(p)
+		m := keras.Sequential(&layers.Dense{Units: 64, Activation: "relu"}, &layers.Dense{Units: 10})
+		err := m.Compile(keras.CompileConfig{Loss: crossentropy, Optimizer: &optimizers.Adam{LearningRate: 1e-4}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := doctor.Examine(t.Context(), m, standard(), doctor.Config{})
+		policy.SetGlobal(old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Kind != want || (p == "bfloat16") != (r.Lost["dense/kernel"] > 0.5) {
+			t.Errorf("%s: got %v, %v lost, want %s", p, r, r.Lost, want)
+		}
 	}
 }
