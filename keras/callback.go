@@ -51,6 +51,10 @@ type Run struct {
 	Logs   Logs  // at EpochEnd: of the epoch; hooks may add to it. At BatchEnd: empty, see Read
 	Stop   bool  // set it to end Fit after the current step
 
+	// Report is a file that says why steps are not finite, if a hook has written one:
+	// the error names it when Fit gives up.
+	Report string
+
 	// Where training is saved to and resumed from, and after how many steps
 	// it is saved besides at the ends of epochs: FitConfig's, unless a
 	// TrainBegin hook sets others.

@@ -370,9 +370,9 @@ func (f *fitting) stepped(ctx context.Context, b Batch) error {
 		switch {
 		case most <= 0:
 		case refused >= int64(most):
-			return f.giveUp(ctx, b, fmt.Errorf("Fit: %d steps in a row were not finite", refused))
+			return f.giveUp(ctx, b, fmt.Errorf("Fit: %d steps in a row were not finite", refused), f.reported())
 		case res.SkipsAtFloor >= int64(most):
-			return f.giveUp(ctx, b, fmt.Errorf("Fit: %d steps in a row had gradients that are not finite with the loss scale at its minimum %v", res.SkipsAtFloor, res.LossScale))
+			return f.giveUp(ctx, b, fmt.Errorf("Fit: %d steps in a row had gradients that are not finite with the loss scale at its minimum %v", res.SkipsAtFloor, res.LossScale), cmp.Or(f.reported(), "; doctor.Examine finds a remedy (docs/doctor.md)"))
 		}
 		f.unread = most - int(max(res.SkipsAtFloor, refused))
 	} else {
@@ -392,9 +392,17 @@ func (f *fitting) stepped(ctx context.Context, b Batch) error {
 	return nil
 }
 
+// reported says where a callback has written why steps are not finite; "" if none has.
+func (f *fitting) reported() string {
+	if f.run.Report == "" {
+		return ""
+	}
+	return "; see " + f.run.Report
+}
+
 // giveUp explains why steps are skipped although the scale cannot fall, or would
-// not help.
-func (f *fitting) giveUp(ctx context.Context, b Batch, why error) error {
+// not help. hint ends the message.
+func (f *fitting) giveUp(ctx context.Context, b Batch, why error, hint string) error {
 	// The totals include non-finite losses, which would hide the first non-finite
 	// value.
 	if err := f.m.training.reset(); err != nil {
@@ -405,9 +413,9 @@ func (f *fitting) giveUp(ctx context.Context, b Batch, why error) error {
 	case err != nil:
 		return err
 	case first == nil:
-		return why
+		return fmt.Errorf("%w%s", why, hint)
 	}
-	return fmt.Errorf("%w: %w", why, inBatch(first, b))
+	return fmt.Errorf("%w: %w%s", why, inBatch(first, b), hint)
 }
 
 // inBatch renames an argument of a step to its name in the batch.

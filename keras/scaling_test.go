@@ -160,7 +160,7 @@ func TestGivesUp(t *testing.T) {
 	}
 	m, err := run(filled(12, 1000), FitConfig{})
 	want := regexp.MustCompile(`^Fit: 10 steps in a row had gradients that are not finite with the loss scale at its minimum 1: ` +
-		`layer big: MatMul made an infinity in float16\[4 4\] \(overflow; its inputs were finite\)$`)
+		`layer big: MatMul made an infinity in float16\[4 4\] \(overflow; its inputs were finite\); doctor\.Examine finds a remedy \(docs/doctor\.md\)$`)
 	if err == nil || !want.MatchString(err.Error()) {
 		t.Errorf("got %v\nwant %v", err, want)
 	}
@@ -175,13 +175,13 @@ func TestGivesUp(t *testing.T) {
 	x := filled(12, 0.01)
 	x[7] = float32(math.NaN())
 	_, err = run(x, FitConfig{MaxSkipsAtFloor: 3})
-	wantError(t, err, "Fit: 3 steps in a row had gradients that are not finite with the loss scale at its minimum 1: X of the batch: a NaN was there before the step, in float32[4 3]")
+	wantError(t, err, "Fit: 3 steps in a row had gradients that are not finite with the loss scale at its minimum 1: X of the batch: a NaN was there before the step, in float32[4 3]; doctor.Examine finds a remedy (docs/doctor.md)")
 	if !errors.As(err, &cause) || !cause.Given || !cause.NaN {
 		t.Errorf("got cause %+v, want a NaN that was given", cause)
 	}
 	x[7] = float32(math.Inf(-1))
 	_, err = run(x, FitConfig{MaxSkipsAtFloor: 1})
-	wantError(t, err, "Fit: 1 steps in a row had gradients that are not finite with the loss scale at its minimum 1: X of the batch: an infinity was there before the step, in float32[4 3]")
+	wantError(t, err, "Fit: 1 steps in a row had gradients that are not finite with the loss scale at its minimum 1: X of the batch: an infinity was there before the step, in float32[4 3]; doctor.Examine finds a remedy (docs/doctor.md)")
 	if _, err = run(x, FitConfig{MaxSkipsAtFloor: -1}); err != nil {
 		t.Errorf("got %v with MaxSkipsAtFloor -1, want Fit to go on", err)
 	}
@@ -199,7 +199,7 @@ func TestScaleBelowOne(t *testing.T) {
 		h, err := m.Fit(background, FromTensors(x, y, nil), silent(FitConfig{Epochs: 60, BatchSize: 4}))
 		if least == 1 {
 			wantError(t, err, "Fit: 10 steps in a row had gradients that are not finite with the loss scale at its minimum 1: "+
-				"layer out/grad: Cast made an infinity in float16[4 1] (overflow; its inputs were finite)")
+				"layer out/grad: Cast made an infinity in float16[4 1] (overflow; its inputs were finite); doctor.Examine finds a remedy (docs/doctor.md)")
 			continue
 		}
 		check(t, err)
