@@ -65,6 +65,11 @@ func distance(x, y []float64) float64 {
 	return math.Sqrt(sum)
 }
 
+// finite reports whether all of x are.
+func finite(x []float64) bool {
+	return !slices.ContainsFunc(x, func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
+}
+
 // sameShape reports in what two traces are not comparable at all: other records,
 // or another number of them.
 func sameShape(want, got []record) error {
@@ -236,6 +241,12 @@ func closeTo(want, got []record, tolerance []float64) (worst float64, at string,
 		}
 		x, y := w.values(), got[i].values()
 		d := distance(x, y)
+		if w.series() == gradientNorm && !finite(x) && !finite(y) {
+			// Which of the two it is, is a matter of where zeros are padded: an
+			// infinite gradient times one of them is NaN, where another kernel
+			// leaves them out. The step is skipped.
+			continue
+		}
 		if d == 0 || math.IsInf(tolerance[i], 1) {
 			continue
 		}
