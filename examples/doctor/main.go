@@ -1,0 +1,157 @@
+// Command doctor shows what the precision doctor finds in four sick models, and examines
+// models of .keras files:
+//
+//	go run ./examples/doctor -patient own_norm -report r.html
+//	go run ./examples/doctor -model m.keras -data x.npz -policy mixed_float16 -report r.html
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/data"
+	"github.com/mezzo-ml/mezzo/keras/doctor"
+	"github.com/mezzo-ml/mezzo/keras/saving"
+	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/losses"
+	"github.com/mezzo-ml/mezzo/optimizers"
+	"github.com/mezzo-ml/mezzo/policy"
+)
+
+var (
+	patientName = flag.String("patient", "all", "own_norm, attention, raw_targets, cancellation or all")
+	modelPath   = flag.String("model", "", "a .keras `file` to examine instead")
+	dataPath    = flag.String("data", "", "an .npz `file` with the arrays x and y")
+	policyName  = flag.String("policy", "mixed_float16", "policy of the model of -model")
+	lossName    = flag.String("loss", "", "loss of that model, by Keras's name; by default told from its last layer")
+	samples     = flag.Int("batch", 32, "samples of the data that are examined")
+	reportPath  = flag.String("report", "", "an HTML `file` to write the report to; with all patients the last one's")
+)
+
+func main() {
+	log.SetFlags(0)
+	flag.Parse()
+	if err := run(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context) error {
+	if *modelPath != "" {
+		m, b, err := load()
+		if err != nil {
+			return err
+		}
+		return examine(ctx, m, b)
+	}
+	found := false
+	for _, p := range patients {
+		if *patientName != "all" && *patientName != p.name {
+			continue
+		}
+		found = true
+		fmt.Printf("%s: %s\n", p.name, p.what)
+		policy.SetGlobal(p.policy)
+		m, err := p.build()
+		if err != nil {
+			return err
+		}
+		if err := m.Compile(keras.CompileConfig{Optimizer: &optimizers.SGD{}, Loss: p.loss}); err != nil {
+			return err
+		}
+		if err := examine(ctx, m, p.batch()); err != nil {
+			return err
+		}
+		fmt.Println()
+	}
+	if !found {
+		return fmt.Errorf("-patient: got %q, want own_norm, attention, raw_targets, cancellation or all", *patientName)
+	}
+	return nil
+}
+
+// examine prints the report on a step, and writes it to -report.
+func examine(ctx context.Context, m *keras.Model, b keras.Batch) error {
+	r, err := doctor.Examine(ctx, m, b, doctor.Config{})
+	if err != nil {
+		return err
+	}
+	fmt.Print(r)
+	if *reportPath == "" {
+		return nil
+	}
+	f, err := os.Create(*reportPath)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.WriteHTML(f), f.Close())
+}
+
+// load reads the model and the data, and compiles the model under -policy.
+func load() (*keras.Model, keras.Batch, error) {
+	var b keras.Batch
+	if *dataPath == "" {
+		return nil, b, fmt.Errorf("-model needs -data: an .npz file with the arrays x and y")
+	}
+	arrays, err := data.LoadNPZ(*dataPath)
+	if err != nil {
+		return nil, b, err
+	}
+	x, y := cmp.Or(arrays["x"], arrays["x_train"]), cmp.Or(arrays["y"], arrays["y_train"])
+	if x == nil || y == nil || x.Rank() == 0 || y.Rank() == 0 {
+		return nil, b, fmt.Errorf("%s: want arrays x and y of samples", *dataPath)
+	}
+	n := min(*samples, x.Dim(0), y.Dim(0))
+	if n < 1 {
+		return nil, b, fmt.Errorf("%s: got no samples, or -batch %d", *dataPath, *samples)
+	}
+	b = keras.Batch{X: x.Slice(0, 0, n), Y: y.Slice(0, 0, n)}
+	stored, err := saving.Load(*modelPath)
+	if err != nil {
+		return nil, b, err
+	}
+	m, err := stored.CloneUnder(*policyName, nil, true)
+	if err != nil {
+		return nil, b, err
+	}
+	loss, err := lossOf(m, y)
+	if err != nil {
+		return nil, b, err
+	}
+	return m, b, m.Compile(keras.CompileConfig{Optimizer: &optimizers.SGD{}, Loss: loss})
+}
+
+// lossOf is -loss, or tells the loss from the activation of the last layer.
+func lossOf(m *keras.Model, y *keras.Tensor) (losses.Loss, error) {
+	if *lossName != "" {
+		return losses.Get(*lossName)
+	}
+	activation := ""
+	if all := m.Layers(); len(all) > 0 {
+		switch l := all[len(all)-1].(type) {
+		case *layers.Dense:
+			activation = cmp.Or(l.Activation, "linear")
+		case *layers.Activation:
+			activation = l.Activation
+		case *layers.Softmax:
+			activation = "softmax"
+		}
+	}
+	switch classes := !y.DType().IsFloat(); {
+	case activation == "softmax" && classes:
+		return &losses.SparseCategoricalCrossentropy{}, nil
+	case activation == "softmax":
+		return &losses.CategoricalCrossentropy{}, nil
+	case activation == "sigmoid":
+		return &losses.BinaryCrossentropy{}, nil
+	case activation == "linear" && classes:
+		return &losses.SparseCategoricalCrossentropy{FromLogits: true}, nil
+	}
+	return nil, fmt.Errorf("the last layer does not tell the loss: name one with -loss, such as -loss mean_squared_error")
+}
