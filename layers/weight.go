@@ -24,6 +24,9 @@ type Weight struct {
 // returns it in the variable's type.
 func (w *Weight) Value() *tensor.Tensor { return w.Variable.Value().Cast(w.compute) }
 
+// ComputeDType is the type of Value.
+func (w *Weight) ComputeDType() dtype.DType { return w.compute }
+
 // Regularization returns the weight's penalty as a float32 scalar, nil without
 // a regularizer.
 func (w *Weight) Regularization() *tensor.Tensor {
