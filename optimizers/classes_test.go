@@ -276,7 +276,7 @@ func TestKerasConfig(t *testing.T) {
 		{`{"class_name": "Adam", "config": {"beta_2": "x"}}`, `optimizer Adam: field "beta_2": got "x", want float64`},
 		{`{"class_name": "Adam", "config": {"epsilon": 0.0}}`, `optimizer Adam: field "epsilon": got 0.0, want another value: the field's zero means the default 1e-7`},
 		{`{"class_name": "SGD", "config": {"loss_scale_factor": 8}}`, `optimizer SGD: unknown field "loss_scale_factor"; have allow_unscaled_loss, clipnorm, clipvalue, ema_momentum, ` +
-			`ema_overwrite_frequency, exclude_from_weight_decay, global_clipnorm, gradient_accumulation_steps, learning_rate, momentum, name, nesterov, use_ema, weight_decay`},
+			`ema_overwrite_frequency, exclude_from_weight_decay, global_clipnorm, gradient_accumulation_steps, learning_rate, momentum, name, nesterov, stochastic_rounding, use_ema, weight_decay`},
 		{`{"class_name": "SGD", "config": {"learning_rate": {"class_name": "Cosine"}}}`, `optimizer SGD: field "learning_rate": unknown schedule "Cosine"; did you mean "CosineDecay" or "CosineDecayRestarts"? have CosineDecay, ` +
 			`CosineDecayRestarts, ExponentialDecay, InverseTimeDecay, OneCycle, PiecewiseConstantDecay, PolynomialDecay`},
 	} {

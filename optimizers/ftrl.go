@@ -39,6 +39,7 @@ type Ftrl struct {
 	EMAOverwriteFrequency     int     // 0: never
 	GradientAccumulationSteps int     // 0, or 2 and more
 	AllowUnscaledLoss         bool
+	StochasticRounding        *int64 // a seed; nil: weights are rounded to nearest
 	Name                      string // prefix of the names of the state; default: the class in lower case
 
 	state

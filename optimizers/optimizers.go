@@ -51,6 +51,10 @@
 //   - AllowUnscaledLoss accepts gradients that passed through float16 although
 //     their loss was not scaled. Without it they are an error, because small
 //     ones have become 0.
+//   - StochasticRounding is the seed of random numbers that say whether a weight
+//     stored in 16 bits is rounded up or down, by how far it is from the two, so
+//     that small updates count in the mean. Default: rounding to nearest. Weights
+//     of other types, such as those of the mixed policies, do not depend on it.
 //   - Name is the prefix of the names of the state's variables. Default: the
 //     class in lower case.
 //
@@ -66,7 +70,7 @@
 //     reads back and no change of them compiles again.
 //   - Arithmetic and slots are float32 whatever the type of the variable
 //     (float64 for float64 variables). The result is rounded once, to the
-//     variable's type.
+//     variable's type: to nearest, or as StochasticRounding says.
 //   - The order is: average over accumulation steps, clip, decay the weights,
 //     update, moving average of the weights, constraint.
 //   - Of a sparse gradient, such as an embedding's, only the rows that are not

@@ -16,6 +16,7 @@ type options struct {
 	EMAOverwriteFrequency     int
 	GradientAccumulationSteps int
 	AllowUnscaledLoss         bool
+	StochasticRounding        *int64 // a seed; nil: weights are rounded to nearest
 	Name                      string
 }
 

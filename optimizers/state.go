@@ -334,7 +334,7 @@ func (b *state) step(g []*tensor.Tensor, vars []*tensor.Variable) {
 		if u.decay != 0 {
 			w = w.Sub(w.MulScalar(decay).Mul(u.rate))
 		}
-		u.set(v, s.update(&u, w, x).Cast(v.DType()))
+		u.set(v, b.stored(v, i, s.update(&u, w, x)))
 		if s.options.UseEMA {
 			b.average(v, done)
 		}

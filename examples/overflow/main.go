@@ -1,6 +1,7 @@
 // Command overflow shows with live numbers why float16 needs loss scaling:
 // products that leave its range, a gradient that vanishes, and what a loss
-// scale does for it. bfloat16 and float32 stand beside it for comparison.
+// scale does for it; and what becomes of updates of weights that are stored in 16
+// bits. bfloat16 and float32 stand beside it for comparison.
 package main
 
 import (
@@ -10,6 +11,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/ops"
+	"github.com/mezzo-ml/mezzo/optimizers"
 )
 
 func main() {
@@ -50,7 +52,57 @@ func run() error {
 	}
 	fmt.Println("\nWith the loss multiplied by 32768 the float16 gradient passes through the")
 	fmt.Println("layers as 0.00032768 and is divided back in float32: nothing is lost.")
+
+	fmt.Println("\nUpdates that are lost: a weight of 1 and 1000 steps of -0.0001")
+	for _, d := range types {
+		for _, seed := range []*int64{nil, new(int64(1))} {
+			if seed != nil && d == keras.Float32 {
+				continue // it has the same bits
+			}
+			w, lost, err := updated(d, seed)
+			if err != nil {
+				return err
+			}
+			how := "to nearest"
+			if seed != nil {
+				how = "at random"
+			}
+			fmt.Printf("  %-9v rounded %s %3.0f %% of the updates lost, the mean weight is %.4f\n", d, how, 100*lost, w)
+		}
+	}
 	return nil
+}
+
+// updated trains 1024 weights that are stored in d. It returns their mean, and the
+// share of the updates of the last step that left a weight as it was.
+func updated(d keras.DType, seed *int64) (mean, lost float64, err error) {
+	w := weight{keras.NewVariable("w", d, keras.Shape{1024}, func(v []float64) error {
+		for i := range v {
+			v[i] = 1
+		}
+		return nil
+	})}
+	sgd := &optimizers.SGD{LearningRate: 1e-4, StochasticRounding: seed, AllowUnscaledLoss: true}
+	step := keras.Function(func(struct{}) *keras.Tensor {
+		before := w.Value()
+		loss := before.Cast(keras.Float32).Sum()
+		sgd.ApplyGradients(keras.Gradients(loss, w.Variables()), w.Variables())
+		return w.Value().Equal(before).Cast(keras.Float32).Mean()
+	}, w, sgd)
+	for range 1000 {
+		same, err := step.Call(context.Background(), struct{}{})
+		if err != nil {
+			return 0, 0, err
+		}
+		if lost, err = same.Item(); err != nil {
+			return 0, 0, err
+		}
+	}
+	all, err := w.Float64s()
+	for _, v := range all {
+		mean += v / float64(len(all))
+	}
+	return mean, lost, err
 }
 
 type weight struct{ *keras.Variable }

@@ -349,7 +349,7 @@ func (e *examination) lost(r *observed) bool {
 	}
 	e.report.Kind = LostUpdates
 	e.report.Summary = fmt.Sprintf("The gradients are right, but %.0f %% of the updates are smaller than half the spacing of 16-bit numbers and leave weights as they are (%s: %.0f %%).", 100*float64(lost)/float64(all), worst, 100*e.report.Lost[worst])
-	e.report.Remedy.Advice = "store weights in float32 and compute in 16 bits: policy mixed_float16 or mixed_bfloat16"
+	e.report.Remedy.Advice = "store weights in float32 and compute in 16 bits: policy mixed_float16 or mixed_bfloat16; or set the optimizer's StochasticRounding"
 	return true
 }
 
