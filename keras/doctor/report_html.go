@@ -292,26 +292,7 @@ func (p *page) waterfall() {
 		}
 		w.Zones = append(w.Zones, zone{px(left), px(right - left), px(waterTop - 34), px(waterBottom - waterTop + 34), z.class, name, px((left + right) / 2)})
 	}
-	for d := decadeLow; d <= decadeHigh; d++ {
-		y := errorHeight(math.Pow(10, d))
-		w.Lines = append(w.Lines, mark{"grid", fmt.Sprintf("M%s %sH%s", px(waterLeft), px(y), px(waterRight)), ""})
-		label := "10" + superscript(int(d))
-		switch d {
-		case 0:
-			label = "1"
-		case 1:
-			label = "10"
-		case -1:
-			label = "0.1"
-		case -2:
-			label = "0.01"
-		}
-		w.Labels = append(w.Labels, text{px(waterLeft - 8), px(y + 4), "tick end", label})
-	}
-	if p.Tolerance > 0 {
-		y := errorHeight(p.Tolerance)
-		w.Lines = append(w.Lines, mark{"limit", fmt.Sprintf("M%s %sH%s", px(waterLeft), px(y), px(waterRight)), fmt.Sprintf("tolerance %v", p.Tolerance)})
-	}
+	p.decades(w)
 	var local strings.Builder
 	pinned := map[string]int{} // columns of the worst values of suspects
 	for k := 0; k < len(at); k += per {
@@ -389,6 +370,30 @@ func (p *page) waterfall() {
 	}
 }
 
+// decades draws the axis of errors and the line of the tolerance.
+func (p *page) decades(w *waterfall) {
+	for d := decadeLow; d <= decadeHigh; d++ {
+		y := errorHeight(math.Pow(10, d))
+		w.Lines = append(w.Lines, mark{"grid", fmt.Sprintf("M%s %sH%s", px(waterLeft), px(y), px(waterRight)), ""})
+		label := "10" + superscript(int(d))
+		switch d {
+		case 0:
+			label = "1"
+		case 1:
+			label = "10"
+		case -1:
+			label = "0.1"
+		case -2:
+			label = "0.01"
+		}
+		w.Labels = append(w.Labels, text{px(waterLeft - 8), px(y + 4), "tick end", label})
+	}
+	if p.Tolerance > 0 {
+		y := errorHeight(p.Tolerance)
+		w.Lines = append(w.Lines, mark{"limit", fmt.Sprintf("M%s %sH%s", px(waterLeft), px(y), px(waterRight)), fmt.Sprintf("tolerance %v", p.Tolerance)})
+	}
+}
+
 func mapsKeys[V any](m map[string]V) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		for k := range m {
@@ -457,18 +462,19 @@ func (l *heatLayer) add(side int, s *op.Statistics) {
 	}
 }
 
-func (p *page) heat() {
+// heatLayers are the layers of the heat map with the exponents of their values, and the
+// 16-bit type that most of them have.
+func (p *page) heatLayers() (rows []*heatLayer, main dtype.DType) {
 	narrow := map[dtype.DType]int{}
 	for i := range p.values {
 		if t := &p.values[i]; t.Shadow != nil && t.Type.DType.Is16() && t.Op != op.Const {
 			narrow[t.Type.DType]++
 		}
 	}
-	main := dtype.Float16
+	main = dtype.Float16
 	if narrow[dtype.BFloat16] > narrow[dtype.Float16] {
 		main = dtype.BFloat16
 	}
-	var rows []*heatLayer
 	index := map[string]*heatLayer{}
 	for i := range p.values {
 		t := &p.values[i]
@@ -491,6 +497,11 @@ func (p *page) heat() {
 		}
 		l.add(side, t.Shadow)
 	}
+	return rows, main
+}
+
+func (p *page) heat() {
+	rows, main := p.heatLayers()
 	if len(rows) == 0 {
 		return
 	}
