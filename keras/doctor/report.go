@@ -34,17 +34,18 @@ func (x number) MarshalJSON() ([]byte, error) {
 }
 
 type jsonReport struct {
-	Kind      Kind          `json:"kind"`
-	Summary   string        `json:"summary"`
-	Before    jsonVerdict   `json:"before"`
-	Tolerance number        `json:"tolerance"`
-	Origin    *jsonOrigin   `json:"origin"`
-	Suspects  []jsonSuspect `json:"suspects"`
-	Remedy    jsonRemedy    `json:"remedy"`
-	Scale     *jsonScale    `json:"loss_scale"`
-	Noise     []string      `json:"noise"`
-	Trials    int           `json:"trials"`
-	Taps      []jsonTap     `json:"taps"`
+	Kind      Kind              `json:"kind"`
+	Summary   string            `json:"summary"`
+	Before    jsonVerdict       `json:"before"`
+	Tolerance number            `json:"tolerance"`
+	Origin    *jsonOrigin       `json:"origin"`
+	Suspects  []jsonSuspect     `json:"suspects"`
+	Remedy    jsonRemedy        `json:"remedy"`
+	Scale     *jsonScale        `json:"loss_scale"`
+	Noise     []string          `json:"noise"`
+	Lost      map[string]number `json:"lost_updates"`
+	Trials    int               `json:"trials"`
+	Taps      []jsonTap         `json:"taps"`
 }
 
 type jsonVerdict struct {
@@ -110,9 +111,13 @@ type jsonTap struct {
 func (r *Report) MarshalJSON() ([]byte, error) {
 	j := jsonReport{
 		Kind: r.Kind, Summary: r.Summary, Before: jsonVerdictOf(r.Before), Tolerance: number(r.Tolerance),
-		Suspects: []jsonSuspect{}, Noise: append([]string{}, r.Noise...), Trials: r.Trials, Taps: []jsonTap{},
+		Suspects: []jsonSuspect{}, Noise: append([]string{}, r.Noise...), Lost: map[string]number{}, Trials: r.Trials, Taps: []jsonTap{},
 		Remedy: jsonRemedy{Map: r.Remedy.Map, Operations: append([]tensor.TapID{}, r.Remedy.Operations...), Scale: number(r.Remedy.Scale), Advice: r.Remedy.Advice, Verified: r.Remedy.Verified},
 	}
+	for w, x := range r.Lost {
+		j.Lost[w] = number(x)
+	}
+
 	if r.Remedy.Verified {
 		after := jsonVerdictOf(r.Remedy.After)
 		j.Remedy.After = &after

@@ -186,9 +186,9 @@ func (p *page) header() {
 	if !p.Before.Finite {
 		p.Facts = append(p.Facts, fact{"step", "not finite", "the loss or a gradient"})
 	} else {
-		p.Facts = append(p.Facts, fact{"loss off by", percent(p.Before.Loss), fmt.Sprintf("at most %s is healthy", percent(p.Tolerance))})
+		p.Facts = append(p.Facts, fact{"loss off by", percent(p.Before.Loss), fmt.Sprintf("at most %s is healthy", percent(p.Tolerance))},
+			fact{"worst gradient off by", percent(p.Before.Gradient), clip(p.Before.Worst, 40)})
 	}
-	p.Facts = append(p.Facts, fact{"worst gradient off by", percent(p.Before.Gradient), clip(p.Before.Worst, 40)})
 	if p.Remedy.Verified {
 		p.Facts = append(p.Facts, fact{"with the remedy", percent(max(p.Remedy.After.Loss, p.Remedy.After.Gradient)), "verified by running it"})
 	}
