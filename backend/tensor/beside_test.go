@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -257,7 +258,7 @@ func TestBesideKept(t *testing.T) {
 	}
 	once := recorded
 	largest(tensor.BesideOptions{})
-	if recorded != once {
+	if recorded != once && backend.Keeps(backend.Plans) {
 		t.Errorf("Beside recorded the function again")
 	}
 	largest(tensor.BesideOptions{Only: func(*tensor.Tap) bool { return true }})
