@@ -410,12 +410,17 @@ func freeze(m *keras.Model, i int) {
 
 // size is the size of the perturbations that tolerances are measured with.
 func (p program) size() float64 {
-	rough := func(b block) bool {
-		return slices.Contains([]string{"lstm", "gru", "rnn", "both", "attention"}, b.Kind)
+	has := func(kinds ...string) bool {
+		return slices.ContainsFunc(p.Blocks, func(b block) bool { return slices.Contains(kinds, b.Kind) })
 	}
-	bfloat16 := func(a action) bool { return a.Name == "mixed_bfloat16" }
-	if slices.ContainsFunc(p.Blocks, rough) && (p.Policy == "mixed_bfloat16" || slices.ContainsFunc(p.Ops, bfloat16)) {
+	under := func(name string) bool {
+		return p.Policy == name || slices.ContainsFunc(p.Ops, func(a action) bool { return a.Name == name })
+	}
+	switch {
+	case under("mixed_bfloat16") && has("lstm", "gru", "rnn", "both", "attention"):
 		return coarse
+	case under("mixed_float16") && has("attention"):
+		return coarse16
 	}
 	return perturbation
 }

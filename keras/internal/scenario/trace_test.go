@@ -122,7 +122,8 @@ func sameBits(want, got []record) error {
 // attention under bfloat16 it is coarse, too: attention over two steps with weights
 // of a half but for 1e-7 lies midway between two bfloat16 numbers wherever the sum of
 // two values is odd, and which way it is rounded is a matter of the last bit of exp,
-// which perturbed values are as far from as others.
+// which perturbed values are as far from as others. Under float16 it is the same with
+// values that are neighbours; coarse16 is as large for the steps between its numbers.
 //
 // Two levels may differ by slack times the movement. Slack covers that rounding
 // errors come anew in each layer and each step, while the perturbation comes
@@ -131,6 +132,7 @@ func sameBits(want, got []record) error {
 const (
 	perturbation = 1.0 / (1 << 18)
 	coarse       = 1.0 / (1 << 12)
+	coarse16     = 1.0 / (1 << 15)
 	trials       = 3
 	slack        = 16
 )
