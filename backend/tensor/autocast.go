@@ -285,7 +285,11 @@ func (p *painter) readNarrow(t *Tensor) {
 	args, types := slices.Clone(t.args), make([]op.Type, len(t.args))
 	found := false
 	for i, a := range t.args {
-		if n := p.narrow[a]; n != nil {
+		n := p.narrow[a]
+		if n == nil && a.op == op.Cast && a.typ.DType == dtype.Float32 && a.args[0].typ.DType.Is16() {
+			n = a.args[0] // painted by an earlier call of Gradients
+		}
+		if n != nil {
 			args[i], found = n, true
 		}
 		types[i] = args[i].typ

@@ -76,6 +76,26 @@ func TestAutocast(t *testing.T) {
 	}
 }
 
+// TestAutocastMask: a mask that is attached outside of Autocast, as layers do, is no wall
+// between two products.
+func TestAutocastMask(t *testing.T) {
+	w := tensor.NewVariable("w", dtype.Float32, tensor.Shape{8, 8}, func(x []float64) error { fill(x, 1); return nil })
+	mask := tensor.New([]float64{1, 1, 0}, 3).Cast(dtype.Bool)
+	fn := tensor.Function(func(x T) T {
+		var y T
+		tensor.Autocast(dtype.Float16, func() { y = x.MatMul(w.Value()).AddScalar(1) })
+		y = y.WithMask(mask)
+		tensor.Autocast(dtype.Float16, func() { y = y.Relu().MatMul(w.Value()) })
+		return y
+	})
+	plan := must[*ir.Graph](t)(fn.Plan(tensor.New(randoms(3, 3*8, -1, 1), 3, 8).Cast(dtype.Float32)))
+	for _, v := range plan.Values {
+		if v.Type.DType == dtype.Float32 && v.Op != op.Param && v != plan.Outputs[0] {
+			t.Errorf("%v is %v, want 16 bits\n%v", v.Op, v.Type, plan)
+		}
+	}
+}
+
 func fill(x []float64, seed uint64) {
 	copy(x, randoms(seed, len(x), -0.5, 0.5))
 }

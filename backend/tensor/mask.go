@@ -27,7 +27,7 @@ func (t *Tensor) WithMask(m *Tensor) *Tensor {
 		Fail("WithMask", "got mask %v for %v, want bool with the first axes of it", m.describe(), t.typ)
 	}
 	u := t.record(op.Identity, op.Attr{}, t)
-	u.mask = m
+	u.mask, u.autocast = m, t.autocast // a mask outside of Autocast is no wall in it
 	return u
 }
 

@@ -159,3 +159,51 @@ func whole(r *rand.Rand, below int, shape ...int) *keras.Tensor {
 	}
 	return keras.NewTensor(x, shape...)
 }
+
+// TestAutocastMemory: a step under an automatic policy needs at most a tenth more memory
+// than under the mixed one.
+func TestAutocastMemory(t *testing.T) {
+	zeros := func() float64 { return 0 }
+	ids := func(shape ...int) *keras.Tensor { return whole(rand.New(rand.NewPCG(1, 1)), 1, shape...) }
+	for name, c := range map[string]struct {
+		build func() (*keras.Model, error)
+		loss  losses.Loss
+		batch keras.Batch
+	}{
+		"cnn": {func() (*keras.Model, error) {
+			m := models.DigitsCNN([2]int{32, 64})
+			return m, m.Build(784)
+		}, &losses.SparseCategoricalCrossentropy{}, keras.Batch{X: floats(zeros, 128, 784), Y: ids(128)}},
+		"unet": {func() (*keras.Model, error) { return models.UNet{Size: 60, Filters: 16, Depth: 2, Classes: 9}.Model() },
+			&losses.SparseCategoricalCrossentropy{FromLogits: true}, keras.Batch{X: floats(zeros, 4, 60, 60, 3), Y: ids(4, 20, 20)}},
+		"bert": {func() (*keras.Model, error) {
+			return models.BERT{Vocabulary: 500, Positions: 128, Types: 2, Hidden: 128, Layers: 2, Heads: 2, Intermediate: 512, Dropout: 0.1}.Span(128)
+		}, &losses.SparseCategoricalCrossentropy{FromLogits: true}, keras.Batch{X: keras.Tuple(ids(8, 128), ids(8, 128)), Y: keras.Tuple(ids(8), ids(8))}},
+		"rossmann": {func() (*keras.Model, error) { return models.Rossmann(models.RossmannCategories[1:6], 16) },
+			&losses.MeanSquaredError{}, keras.Batch{X: keras.Tuple(ids(512), ids(512), ids(512), ids(512), ids(512), floats(zeros, 512, 16)), Y: floats(zeros, 512, 1)}},
+	} {
+		for _, d := range []keras.DType{keras.Float16, keras.BFloat16} {
+			var peak [2]keras.Bytes
+			for i, p := range []string{"mixed_" + d.String(), policy.Auto(d)} {
+				old := policy.SetGlobal(p)
+				m, err := c.build()
+				if err == nil {
+					err = m.Compile(keras.CompileConfig{Loss: c.loss, Optimizer: &optimizers.Adam{}})
+				}
+				policy.SetGlobal(old)
+				if err != nil {
+					t.Fatal(err)
+				}
+				plan, err := m.PlanMemory(c.batch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				peak[i] = plan.Peak
+			}
+			t.Logf("%s, %v: %v mixed, %v automatic", name, d, peak[0], peak[1])
+			if float64(peak[1]) > 1.1*float64(peak[0]) {
+				t.Errorf("%s, %v: %v mixed and %v automatic, want at most a tenth more", name, d, peak[0], peak[1])
+			}
+		}
+	}
+}
