@@ -8,11 +8,9 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
-	"os"
 
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/data"
@@ -31,7 +29,7 @@ var (
 	policyName  = flag.String("policy", "mixed_float16", "policy of the model of -model")
 	lossName    = flag.String("loss", "", "loss of that model, by Keras's name; by default told from its last layer")
 	samples     = flag.Int("batch", 32, "samples of the data that are examined")
-	reportPath  = flag.String("report", "", "an HTML `file` to write the report to; with all patients the last one's")
+	reportPath  = flag.String("report", "", "a `file` to write the report to, .html, .json or .txt; with all patients the last one's")
 )
 
 func main() {
@@ -86,11 +84,7 @@ func examine(ctx context.Context, m *keras.Model, b keras.Batch) error {
 	if *reportPath == "" {
 		return nil
 	}
-	f, err := os.Create(*reportPath)
-	if err != nil {
-		return err
-	}
-	return errors.Join(r.WriteHTML(f), f.Close())
+	return r.Save(*reportPath)
 }
 
 // load reads the model and the data, and compiles the model under -policy.

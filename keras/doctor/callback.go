@@ -2,15 +2,12 @@ package doctor
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
 
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
 	"github.com/mezzo-ml/mezzo/optimizers"
 )
 
@@ -142,23 +139,9 @@ func write(dir string, step int, r *Report) (string, error) {
 		return "", fmt.Errorf("doctor: Callback: %w", err)
 	}
 	base := filepath.Join(dir, fmt.Sprintf("report-%d", step))
-	for _, kind := range []struct {
-		suffix string
-		write  func(io.Writer) error
-	}{
-		{".txt", r.WriteText},
-		{".json", func(w io.Writer) error {
-			b, err := json.Marshal(r)
-			if err == nil {
-				_, err = w.Write(append(b, '\n'))
-			}
-			return err
-		}},
-		{".html", r.WriteHTML},
-	} {
-		path := base + kind.suffix
-		if err := atomicfile.Write(atomicfile.System{}, path, func(f atomicfile.File) error { return kind.write(f) }); err != nil {
-			return "", fmt.Errorf("doctor: Callback: %s: %w", path, err)
+	for _, suffix := range []string{".txt", ".json", ".html"} {
+		if err := r.Save(base + suffix); err != nil {
+			return "", err
 		}
 	}
 	return base + ".html", nil

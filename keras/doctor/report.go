@@ -2,11 +2,14 @@ package doctor
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"math"
+	"path/filepath"
 	"strconv"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
@@ -162,3 +165,29 @@ func headroom(t *tensor.Tap) float64 { return math.Log2(t.Type.DType.Max() / t.S
 
 // share is n of all; 0 of none.
 func share(n, all int64) float64 { return float64(n) / float64(max(all, 1)) }
+
+// Save writes the report to a file, as text, JSON or HTML by its suffix: .txt, .json or
+// .html. An error leaves a file of that name as it was.
+func (r *Report) Save(path string) error {
+	var write func(w io.Writer) error
+	switch suffix := filepath.Ext(path); suffix {
+	case ".txt":
+		write = r.WriteText
+	case ".json":
+		write = func(w io.Writer) error {
+			b, err := json.Marshal(r)
+			if err == nil {
+				_, err = w.Write(append(b, '\n'))
+			}
+			return err
+		}
+	case ".html":
+		write = r.WriteHTML
+	default:
+		return fmt.Errorf("doctor: Save: %s has the suffix %q, want .txt, .json or .html", path, suffix)
+	}
+	if err := atomicfile.Write(atomicfile.System{}, path, func(f atomicfile.File) error { return write(f) }); err != nil {
+		return fmt.Errorf("doctor: Save: %s: %w", path, err)
+	}
+	return nil
+}

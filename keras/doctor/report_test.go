@@ -181,3 +181,29 @@ func alike(t *testing.T, at string, got, want any) {
 		}
 	}
 }
+
+func TestReportSave(t *testing.T) {
+	m := patients[0].compiled(t)
+	r, err := doctor.Examine(t.Context(), m, patients[0].batch(), doctor.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, start := range map[string]string{"r.txt": "HEALTHY", "r.json": "{", "r.html": "<!"} {
+		path := filepath.Join(dir, name)
+		if err := r.Save(path); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(path); err != nil || !strings.HasPrefix(strings.ToLower(string(b)), strings.ToLower(start)) {
+			t.Errorf("%s: got %.20q, %v", name, b, err)
+		}
+	}
+	for path, want := range map[string]string{"r.pdf": `r.pdf has the suffix ".pdf", want .txt, .json or .html`, filepath.Join(dir, "no", "r.html"): "r.html: "} {
+		if err := r.Save(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %s", path, err, want)
+		}
+	}
+	if all, err := os.ReadDir(dir); err != nil || len(all) != 3 {
+		t.Errorf("the directory has %v, %v, want three files", all, err)
+	}
+}
