@@ -250,9 +250,11 @@ func (s *functionStep) under(ctx context.Context, at policy.Map, scale float64) 
 	if err != nil {
 		return nil, true, err
 	}
+	defer func() {
+		if _, e := s.scaler.SetLossScale(before); err == nil {
+			err = e
+		}
+	}()
 	taps, err = s.beside(ctx, o)
-	if _, e := s.scaler.SetLossScale(before); err == nil {
-		err = e
-	}
 	return taps, true, err
 }
