@@ -296,15 +296,20 @@ func unroll(g *ir.Graph) {
 	}
 }
 
+// tapID names the next value of a step; number counts those before it by name.
+func tapID(v *ir.Value, number map[string]int) TapID {
+	name := fmt.Sprintf("%s/%v", v.Path, v.Op)
+	number[name]++
+	return TapID(fmt.Sprintf("%s#%d", name, number[name]-1))
+}
+
 // describe makes the taps of the values of g.
 func (b *beside) describe(g *ir.Graph, tensors map[*ir.Value]*Tensor, sources []source) {
 	at := make(map[*ir.Value]int, len(g.Values))
 	number := map[string]int{}
 	for i, v := range g.Values {
 		at[v] = i
-		name := fmt.Sprintf("%s/%v", v.Path, v.Op)
-		t := Tap{ID: TapID(fmt.Sprintf("%s#%d", name, number[name])), Path: v.Path, Op: v.Op, Type: v.Type, Argument: -1}
-		number[name]++
+		t := Tap{ID: tapID(v, number), Path: v.Path, Op: v.Op, Type: v.Type, Argument: -1}
 		for _, a := range v.Args {
 			t.Args = append(t.Args, at[a])
 		}

@@ -249,16 +249,17 @@ func (fn *Func[In, Out]) Plan(in In) (g *ir.Graph, err error) {
 func (fn *Func[In, Out]) Watch(ctx context.Context, in In, see func(v *ir.Value, data []byte) error) (err error) {
 	defer Catch(&err)
 	needs(ctx, "Watch")
-	return fn.watch(ctx, in, func(_ *plan, v *ir.Value, data []byte) error { return see(v, data) })
+	return fn.watch(ctx, in, nil, func(_ *plan, v *ir.Value, data []byte) error { return see(v, data) })
 }
 
-func (fn *Func[In, Out]) watch(ctx context.Context, in In, see func(p *plan, v *ir.Value, data []byte) error) (err error) {
+// watch is Watch, also without the passes of skip.
+func (fn *Func[In, Out]) watch(ctx context.Context, in In, skip []string, see func(p *plan, v *ir.Value, data []byte) error) (err error) {
 	defer Catch(&err)
 	fn.core.mu.Lock()
 	defer fn.core.mu.Unlock()
 	fn.take(&in)
 	o := fn.core.options
-	o.Watch = true
+	o.Watch, o.Skip = true, slices.Concat(o.Skip, skip)
 	p, err := fn.compile(ctx, in, o)
 	if err != nil {
 		return err

@@ -177,3 +177,66 @@ func (l *layout) replace(v any, p unsafe.Pointer, ts []*Tensor) any {
 	}
 	return c.Elem().Interface()
 }
+
+// Flatten returns the tensors of a value that a Function takes or returns, tuples taken
+// apart, and how they lie in it (JAX: tree_flatten): what Unflatten needs to put tensors
+// of the same number back.
+func Flatten[T any](v T) (ts []*Tensor, structure []int) {
+	l := layoutOf[T]()
+	return l.tensors(nil, ptr(&v)), l.shape(nil, ptr(&v))
+}
+
+// Unflatten is the inverse of Flatten. It is an error if the structure is not that of a
+// T with so many tensors.
+func Unflatten[T any](structure []int, ts []*Tensor) (v T, err error) {
+	l := layoutOf[T]()
+	n, ok := l.count(structure)
+	if !ok || n != len(ts) {
+		return v, fmt.Errorf("tensor.Unflatten: structure %v with %d tensors is none of %v", structure, len(ts), l.typ)
+	}
+	l.restore(ptr(&v), structure, ts)
+	return v, nil
+}
+
+// count returns how many tensors a value of a shape has; ok is false if no value has it.
+func (l *layout) count(shape []int) (n int, ok bool) {
+	next := func() (k int, ok bool) {
+		if len(shape) == 0 {
+			return 0, false
+		}
+		k, shape = shape[0], shape[1:]
+		return k, true
+	}
+	add := func() bool {
+		k, ok := next()
+		switch {
+		case k > single || !ok:
+			return false
+		case k == single:
+			n++
+		case k != noTensor:
+			if k < tuple-maxTensors {
+				return false
+			}
+			n += tuple - k
+		}
+		return n <= maxTensors
+	}
+	for _, s := range l.slots {
+		k := 1
+		if s.slice {
+			if k, ok = next(); !ok || k < 0 || k > len(shape) {
+				return 0, false
+			}
+		}
+		for range k {
+			if !add() {
+				return 0, false
+			}
+		}
+	}
+	return n, len(shape) == 0
+}
+
+// maxTensors bounds what a structure from outside may ask for.
+const maxTensors = 1 << 20

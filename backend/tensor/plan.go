@@ -531,7 +531,7 @@ func scan(data []byte, d dtype.DType) (bad, nan bool) {
 // FirstNonFinite runs the function on in, changes nothing, and returns the
 // first value that was NaN or infinite, or nil when all were finite.
 func (fn *Func[In, Out]) FirstNonFinite(ctx context.Context, in In) (*NonFinite, error) {
-	err := fn.watch(ctx, in, (*plan).stop)
+	err := fn.watch(ctx, in, nil, (*plan).stop)
 	if n, ok := err.(*NonFinite); ok {
 		return n, nil
 	}
