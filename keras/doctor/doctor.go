@@ -8,6 +8,9 @@
 //
 //	report, err := doctor.Examine(ctx, model, batch, doctor.Config{})
 //	fmt.Print(report)
+//
+// Callback examines the steps of Fit that fail. Capture puts a step into a file with all
+// that it depends on; another process replays it to the bit.
 package doctor
 
 import (
@@ -463,14 +466,47 @@ func (r *observed) shadowFinite() bool {
 	return true
 }
 
-// origin is the first value that is not finite although its operands are, or -1.
+// origin is the first value that is not finite although its operands are, of those that
+// the loss and the gradients come from; -1 if there is none. Totals of metrics, which are
+// NaN after the first bad step, are none of them.
 func (r *observed) origin() int {
+	from := r.differentiated()
 	for i, t := range r.Values {
-		if r.bad[i] > 0 && !slices.ContainsFunc(t.Args, func(a int) bool { return r.bad[a] > 0 }) {
+		if from[i] && r.bad[i] > 0 && !slices.ContainsFunc(t.Args, func(a int) bool { return r.bad[a] > 0 }) {
 			return i
 		}
 	}
 	return -1
+}
+
+// differentiated marks the values that losses and gradients come from, and all values
+// of a step without any.
+func (r *observed) differentiated() []bool {
+	from := make([]bool, len(r.Values))
+	mark := func(i int) {
+		if i >= 0 {
+			from[i] = true
+		}
+	}
+	for _, d := range r.Derivatives {
+		mark(d.Loss)
+		for _, g := range d.Gradients {
+			mark(g)
+		}
+	}
+	if !slices.Contains(from, true) {
+		for i := range from {
+			from[i] = true
+		}
+	}
+	for i := len(from) - 1; i >= 0; i-- { // operands come first
+		if from[i] {
+			for _, a := range r.Values[i].Args {
+				from[a] = true
+			}
+		}
+	}
+	return from
 }
 
 // findNoise finds the variables whose gradients float32 has no digits of either: those
