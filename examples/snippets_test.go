@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -44,6 +45,8 @@ var snippets = map[string]func() error{
 	"nonFinite":      nonFinite,
 	"sickStep":       sickStep,
 	"healedStep":     healedStep,
+	"replayedStep":   replayedStep,
+	"changedStep":    changedStep,
 	"fromPyTorch":    fromPyTorch,
 	"debugNonFinite": debugNonFinite,
 	"explain":        explain,
@@ -294,6 +297,89 @@ func sickStep() error {
 		return err
 	}
 	fmt.Print(report)
+	return nil
+}
+
+// bundled writes a bundle of the third step of a model, and returns the model in its
+// first state.
+func bundled() (model *keras.Model, done func(), err error) {
+	done = func() {}
+	model, batch, err := sickModel()
+	if err != nil {
+		return nil, done, err
+	}
+	other, err := model.Clone("")
+	if err != nil {
+		return nil, done, err
+	}
+	if err := errors.Join(model.Compile(trainable), other.Compile(trainable)); err != nil {
+		return nil, done, err
+	}
+	for range 2 {
+		if err := other.TrainStep(ctx, batch); err != nil {
+			return nil, done, err
+		}
+	}
+	bundle, err := doctor.Capture(ctx, other, batch)
+	if err != nil {
+		return nil, done, err
+	}
+	dir, err := os.MkdirTemp("", "bundle")
+	if err != nil {
+		return nil, done, err
+	}
+	done = func() { os.RemoveAll(dir) }
+	if err := errors.Join(os.Chdir(dir), os.Mkdir("reports", 0o777)); err != nil {
+		return nil, done, err
+	}
+	return model, done, bundle.Save("reports/bundle-3.mezzo")
+}
+
+func replayedStep() error {
+	model, done, err := bundled()
+	defer done()
+	if err != nil {
+		return err
+	}
+	bundle, err := doctor.LoadBundle("reports/bundle-3.mezzo")
+	if err != nil {
+		return err
+	}
+	replayed, err := bundle.Replay(ctx, model)
+	if err != nil {
+		return err
+	}
+	fmt.Println(replayed)
+	return nil
+}
+
+func changedStep() error {
+	model, done, err := bundled()
+	defer done()
+	if err != nil {
+		return err
+	}
+	bundle, err := doctor.LoadBundle("reports/bundle-3.mezzo")
+	if err != nil {
+		return err
+	}
+	if err := bundle.Restore(model); err != nil {
+		return err
+	}
+	weight := model.TrainableVariables()[1]
+	x, err := weight.Float64s()
+	if err != nil {
+		return err
+	}
+	x[0] += 0.5
+	if err := weight.Set(x); err != nil {
+		return err
+	}
+	replayed, err := bundle.Compare(ctx, model)
+	if err != nil {
+		return err
+	}
+	fmt.Println(replayed)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package keras
 
 import (
 	"context"
+	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
@@ -20,4 +21,37 @@ func (m *Model) Beside(ctx context.Context, b Batch, o tensor.BesideOptions) (ta
 		return nil, err
 	}
 	return m.training.train.Beside(ctx, b, o)
+}
+
+// Digests returns digests of every value of the training step on b, in order: see
+// tensor.Func.Digests. It changes no variable. The model must be compiled.
+func (m *Model) Digests(ctx context.Context, b Batch) (all []tensor.Digest, err error) {
+	defer tensor.Catch(&err)
+	if err := needs(ctx, "Digests"); err != nil {
+		return nil, err
+	}
+	if err := m.ready(b); err != nil {
+		return nil, err
+	}
+	return m.training.train.Digests(ctx, b)
+}
+
+// StepVariables lists all variables that a training step on batches like b reads or
+// changes: weights, states of random numbers, those of the optimizer, the totals of loss
+// and metrics, the counters of steps that were left out. The optimizer's are made if
+// there are none yet. The model must be compiled.
+func (m *Model) StepVariables(b Batch) (all []*Variable, err error) {
+	defer tensor.Catch(&err)
+	if err := m.ready(b); err != nil {
+		return nil, err
+	}
+	t := m.training
+	if _, err := t.train.MemoryOf(b); err != nil {
+		return nil, err
+	}
+	all = slices.Concat(m.Variables(), t.optimizer.Variables(), t.Variables())
+	if t.guard != nil {
+		all = append(all, t.guard.Variables()...)
+	}
+	return all, nil
 }

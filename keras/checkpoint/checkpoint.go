@@ -91,7 +91,7 @@ func save(fs atomicfile.FS, path string, s *keras.State) error {
 
 // Load reads the state of a training.
 func Load(path string) (*keras.State, error) {
-	f, err := open(path, kindTraining)
+	f, err := ReadFile(path, kindTraining)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func SaveWeights(path string, m *keras.Model) error {
 	for i, w := range ws {
 		p.Arrays = append(p.Arrays, keras.Array{Name: w.Name(), Type: w.Type(), Data: data[i]})
 	}
-	return write(atomicfile.System{}, path, kindWeights, nil, []Part{p})
+	return WriteFile(path, kindWeights, nil, p)
 }
 
 // LoadWeights sets the weights of a model, which must be built, from a file of
@@ -141,7 +141,7 @@ func SaveWeights(path string, m *keras.Model) error {
 // names; all must be there, and of the shapes the model has. Element types are
 // converted. When anything does not fit no weight changes.
 func LoadWeights(path string, m *keras.Model) error {
-	f, err := open(path, kindWeights, kindTraining)
+	f, err := ReadFile(path, kindWeights, kindTraining)
 	if err != nil {
 		return err
 	}
@@ -184,14 +184,14 @@ func SaveVariables(path string, owners ...keras.Stateful) error {
 	if err != nil {
 		return err
 	}
-	return write(atomicfile.System{}, path, kindVariables, nil, []Part{{kindVariables, arrays}})
+	return WriteFile(path, kindVariables, nil, Part{kindVariables, arrays})
 }
 
 // LoadVariables sets what SaveVariables has saved, into the same variables.
 // The slots of an optimizer exist after the first step that it has recorded:
 // call the step's MemoryOf before.
 func LoadVariables(path string, owners ...keras.Stateful) error {
-	f, err := open(path, kindVariables)
+	f, err := ReadFile(path, kindVariables)
 	if err != nil {
 		return err
 	}

@@ -25,8 +25,15 @@ func write(fs atomicfile.FS, path, kind string, meta any, parts []Part) error {
 	return nil
 }
 
-// open reads a file of one of the kinds.
-func open(path string, kinds ...string) (*File, error) {
+// WriteFile makes the file at path, or replaces it, with meta, of any form, as JSON:
+// write aside, bring to the disk, rename.
+func WriteFile(path, kind string, meta any, parts ...Part) error {
+	return write(atomicfile.System{}, path, kind, meta, parts)
+}
+
+// ReadFile reads a file of one of the kinds. Files of other kinds, and damaged ones, are
+// errors that name the file.
+func ReadFile(path string, kinds ...string) (*File, error) {
 	f, err := readFile(path)
 	if err != nil {
 		return nil, safeio.Short(fmt.Errorf("checkpoint: %s: %w", path, atomicfile.Bare(err)))

@@ -1,7 +1,9 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -20,6 +22,13 @@ type CallbackConfig struct {
 	OnNonFinite *bool // examine when the loss, or a gradient that no loss scale checks, is not finite; nil is true
 	Most        int   // reports of one Fit at most; default 3
 
+	// Bundle examines a step from the state before it, and writes that state with the
+	// batch into bundle-<step>.mezzo besides: see LoadBundle. Before a step that may be
+	// examined, all variables of the step are copied to the host: weights, slots, totals.
+	// That is each step while OnNonFinite is on; else each Every-th, and what follows
+	// OnSkips-1 skips in a row.
+	Bundle bool
+
 	// Dir is where report-<step>.html, .json and .txt are written, counting the steps of
 	// Fit from 1. It is made if it does not exist.
 	Dir string
@@ -31,13 +40,16 @@ type CallbackConfig struct {
 // which training fails. Training computes the same bits with it as without. A step that
 // is not examined reads counters, or the loss, back from the device.
 //
-// A step is examined after it was taken: where a step that is not finite is applied,
-// under NonFiniteApply without a loss scale, the weights are spoiled by then. Compile
-// with NonFiniteSkip to learn where it comes from. Under NonFiniteError Fit ends before
-// the callback sees the step.
+// Without Bundle a step is examined from the state after it: where a step that is not
+// finite is applied, under NonFiniteApply without a loss scale, the weights are spoiled
+// by then. Under NonFiniteError Fit ends before the callback sees the step.
 func Callback(c CallbackConfig) keras.Callback {
 	w := &watch{config: c}
-	return keras.Callback{TrainBegin: w.begin, EpochBegin: w.epoch, BatchEnd: w.step}
+	k := keras.Callback{TrainBegin: w.begin, EpochBegin: w.epoch, BatchEnd: w.step}
+	if c.Bundle {
+		k.BatchBegin = w.keep
+	}
+	return k
 }
 
 // watch is the state of a callback during Fit.
@@ -47,6 +59,9 @@ type watch struct {
 	reports    int
 	skips      int64 // in a row, after the last step
 	unfiniteIn bool  // the loss of this epoch was not finite
+
+	variables []*keras.Variable // of the step, if before has their values from before it
+	before    []keras.Array
 }
 
 func (w *watch) begin(_ context.Context, _ *keras.Run) error {
@@ -58,8 +73,36 @@ func (w *watch) begin(_ context.Context, _ *keras.Run) error {
 		return fmt.Errorf("doctor: Callback: Every is %d, want a positive number, or 0 for never", c.Every)
 	case c.Most < 0:
 		return fmt.Errorf("doctor: Callback: Most is %d, want a positive number, or 0 for 3", c.Most)
+	case c.Bundle && c.Dir == "":
+		return fmt.Errorf("doctor: Callback: Dir is empty, want a directory for bundles")
 	}
-	w.steps, w.reports, w.skips, w.unfiniteIn = 0, 0, 0, false
+	*w = watch{config: w.config}
+	return nil
+}
+
+// most is how many steps of one Fit are examined.
+func (w *watch) most() int { return cmp.Or(w.config.Most, 3) }
+
+// atSkips is how many skips in a row are examined, 0 or less for none.
+func (w *watch) atSkips() int64 { return int64(cmp.Or(w.config.OnSkips, 3)) }
+
+// onNonFinite reports whether steps are examined that are not finite.
+func (w *watch) onNonFinite() bool { return w.config.OnNonFinite == nil || *w.config.OnNonFinite }
+
+// keep copies the state before a step that may be examined.
+func (w *watch) keep(_ context.Context, r *keras.Run) (err error) {
+	w.variables, w.before = nil, nil
+	c := &w.config
+	may := c.Every > 0 && (w.steps+1)%c.Every == 0 || w.atSkips() > 0 && w.skips >= w.atSkips()-1 || w.onNonFinite() && !w.unfiniteIn
+	if !may || w.reports >= w.most() {
+		return nil
+	}
+	if w.variables, err = r.Model.StepVariables(r.Batch); err == nil {
+		w.before, err = keras.ArraysOf(variables(w.variables))
+	}
+	if err != nil {
+		return fmt.Errorf("doctor: Callback: %w", err)
+	}
 	return nil
 }
 
@@ -70,11 +113,7 @@ func (w *watch) epoch(_ context.Context, _ *keras.Run) error {
 
 func (w *watch) step(ctx context.Context, r *keras.Run) error {
 	w.steps++
-	most := w.config.Most
-	if most == 0 {
-		most = 3
-	}
-	if w.reports >= most {
+	if w.reports >= w.most() {
 		return nil
 	}
 	due, err := w.due(r)
@@ -82,7 +121,7 @@ func (w *watch) step(ctx context.Context, r *keras.Run) error {
 		return err
 	}
 	w.reports++
-	report, err := Examine(ctx, r.Model, r.Batch, w.config.Config)
+	report, err := w.examine(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -99,6 +138,34 @@ func (w *watch) step(ctx context.Context, r *keras.Run) error {
 	return nil
 }
 
+// examine examines the step that was just taken, from the state before it if that was
+// kept; then the state after it is put back.
+func (w *watch) examine(ctx context.Context, r *keras.Run) (report *Report, err error) {
+	if w.before == nil {
+		return Examine(ctx, r.Model, r.Batch, w.config.Config)
+	}
+	after, err := keras.ArraysOf(variables(w.variables))
+	if err == nil {
+		defer func() { err = errors.Join(err, keras.SetArrays(after, variables(w.variables))) }()
+		err = keras.SetArrays(w.before, variables(w.variables))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("doctor: Callback: %w", err)
+	}
+	b, err := Capture(ctx, r.Model, r.Batch)
+	if err != nil {
+		return nil, err
+	}
+	b.Epoch, b.Step = r.Epoch+1, w.steps
+	if err := os.MkdirAll(w.config.Dir, 0o777); err != nil {
+		return nil, fmt.Errorf("doctor: Callback: %w", err)
+	}
+	if err := b.Save(filepath.Join(w.config.Dir, fmt.Sprintf("bundle-%d.mezzo", w.steps))); err != nil {
+		return nil, err
+	}
+	return Examine(ctx, r.Model, r.Batch, w.config.Config)
+}
+
 // due reports whether the step that was just taken is to be examined.
 func (w *watch) due(r *keras.Run) (bool, error) {
 	c := &w.config
@@ -107,14 +174,10 @@ func (w *watch) due(r *keras.Run) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	atSkips := int64(c.OnSkips)
-	if atSkips == 0 {
-		atSkips = 3
-	}
-	skips := result.ConsecutiveSkips
+	atSkips, skips := w.atSkips(), result.ConsecutiveSkips
 	due = due || atSkips > 0 && skips >= atSkips && w.skips < atSkips
 	_, scaled := r.Model.Optimizer().(*optimizers.LossScaleOptimizer)
-	if c.OnNonFinite == nil || *c.OnNonFinite {
+	if w.onNonFinite() {
 		switch {
 		case !scaled && skips > 0: // NonFiniteSkip
 			due = due || w.skips == 0
