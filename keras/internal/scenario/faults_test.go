@@ -30,7 +30,7 @@ type fault struct {
 var faults = []fault{
 	{"an update in place leaves the version", "backend/cpu/program.go", "slices.Contains(g.Donated, v.Slot.Index)})", "false})", "./backend/cpu"},
 	{"CopyIn leaves the version", "backend/cpu/buffer.go", "copy(b.beginWrite(), src)\n\tb.endWrite()", "copy(b.storage, src)", "./backend/cpu"},
-	{"kept recurrent kernels are always believed", "backend/cpu/internal/recurrent/recurrent.go", "good, _ = r.PackedCopy(first.cached, first.src)", "before := r.Packed[first.cached].Data != nil\n\t\t\tgood, _ = r.PackedCopy(first.kept, first.src)\n\t\t\tgood = good || before", "./backend/cpu"},
+	{"kept recurrent kernels are always believed", "backend/cpu/internal/recurrent/recurrent.go", "good, _ = r.PackedCopy(first.cached, first.src)", "before := r.Packed[first.cached].Data != nil\n\t\t\tgood, _ = r.PackedCopy(first.cached, first.src)\n\t\t\tgood = good || before", "./backend/cpu"},
 	{"a 16-bit copy of a weight is never brought up to date", "backend/tensor/shadow.go", "(now == 0 || h.made.Load() != now)", "h.made.Load() == 0", "./backend/tensor"},
 	{"a step writes the 16-bit copy of the old weight", "backend/tensor/record.go", "t = t.Cast(w.shadow.typ.DType)", "t = w.variable.leaf.Cast(w.shadow.typ.DType)", "./backend/tensor"},
 	{"a variable that was handed out is overwritten", "backend/tensor/variable.go", "if v.value == nil {\n\t\treturn nil", "if v.value == nil || v.value.variable == v {\n\t\treturn nil", "./backend/tensor"},
