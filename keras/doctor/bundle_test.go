@@ -31,20 +31,10 @@ func spoilt(t *testing.T) *keras.Tensor {
 	return keras.NewTensor(v, 128, 64)
 }
 
-// sickPatient is one whose gradients overflow: its attention's logits are too large.
-func sickPatient(t *testing.T) *patient {
-	t.Helper()
-	i := slices.IndexFunc(patients, func(p patient) bool { return strings.HasPrefix(p.name, "05 ") })
-	if i < 0 {
-		t.Fatal("there is no patient 05")
-	}
-	return &patients[i]
-}
-
 // capturedBundle is a file with the third step of a sick patient, and its model before it.
 func capturedBundle(t *testing.T) (path string, m *keras.Model) {
 	t.Helper()
-	p := sickPatient(t)
+	p := patientOf(t, "05")
 	m = p.compiled(t)
 	for range 2 {
 		if err := m.TrainStep(t.Context(), p.batch()); err != nil {
@@ -78,7 +68,7 @@ func TestReplay(t *testing.T) {
 	if b.Step != 3 || b.Made.ISA == "" {
 		t.Errorf("got step %d made by %+v, want step 3 and an instruction set", b.Step, b.Made)
 	}
-	p := sickPatient(t)
+	p := patientOf(t, "05")
 	m := p.compiled(t)
 	for _, n := range []int{1, 2, 3} {
 		old := runtime.GOMAXPROCS(n)
@@ -136,7 +126,7 @@ func TestReplayElsewhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := b.Replay(t.Context(), sickPatient(t).compiled(t))
+		r, err := b.Replay(t.Context(), patientOf(t, "05").compiled(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +160,7 @@ func TestReplayElsewhere(t *testing.T) {
 
 // TestReplayStep: the step of a custom loop.
 func TestReplayStep(t *testing.T) {
-	p := sickPatient(t)
+	p := patientOf(t, "05")
 	m := p.compiled(t)
 	scaler := &optimizers.LossScaleOptimizer{Inner: &optimizers.Adam{}}
 	step := loop(p.loss)(m, scaler)

@@ -97,6 +97,7 @@ type Remedy struct {
 	// float32: cast their operands, or store the result of the one before (Widen).
 	Operations []tensor.TapID
 	Scale      float64 // loss scale; 0 if the present one is right
+	MinScale   float64 // for the LossScaleOptimizer, if its own is above Scale; else 0
 	Advice     string  // what to do where no map and no scale helps
 	Verified   bool    // the step was run with it, and After is the verdict
 	After      Verdict
@@ -179,8 +180,19 @@ func examine(ctx context.Context, s subject, scaler *optimizers.LossScaleOptimiz
 	if err := e.examine(ctx); err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
 	}
+	least := 1.0 // the optimizer's default
+	if scaler != nil {
+		least = cmp.Or(scaler.MinScale, least)
+	}
+	if r := &e.report.Remedy; 0 < r.Scale && r.Scale < least {
+		r.MinScale = r.Scale / roomBelow
+	}
 	return e.report, nil
 }
+
+// roomBelow is how far a dynamic loss scale may fall below the one that fits: other
+// batches have larger gradients.
+const roomBelow = 16
 
 // examination is one call of Examine or ExamineStep.
 type examination struct {

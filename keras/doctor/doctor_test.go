@@ -1,8 +1,11 @@
 package doctor_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,5 +60,127 @@ func TestLostUpdates(t *testing.T) {
 		if r.Kind != want || (p == "bfloat16") != (r.Lost["dense/kernel"] > 0.5) {
 			t.Errorf("%s: got %v, %v lost, want %s", p, r, r.Lost, want)
 		}
+		if html := htmlOf(t, r); strings.Contains(html, `<section id="lost">`) != (len(r.Lost) > 0) || p == "bfloat16" && !strings.Contains(html, "<code>dense/kernel</code>") {
+			t.Errorf("%s: lost updates are not in the HTML report", p)
+		}
+	}
+}
+
+// TestMinScale: raw targets of a million need a loss scale below 1, and the optimizer a
+// MinScale below its default.
+func TestMinScale(t *testing.T) {
+	p := *patientOf(t, "12")
+	p.batch = func() keras.Batch { return keras.Batch{X: normal(1, 1, 0, 32, 64), Y: normal(3, 3e6, 6e6, 32, 1)} }
+	r, err := doctor.Examine(t.Context(), p.compiled(t), p.batch(), doctor.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Kind != doctor.Scale || !r.Remedy.Verified || r.Remedy.Scale >= 1 || r.Remedy.MinScale != r.Remedy.Scale/16 {
+		t.Fatalf("got %v", r)
+	}
+	words := fmt.Sprintf("a loss scale of %v, with a MinScale of %v", r.Remedy.Scale, r.Remedy.MinScale)
+	if !strings.Contains(r.String(), words) || !strings.Contains(htmlOf(t, r), fmt.Sprintf("<code>MinScale</code> to <strong>%v</strong>", r.Remedy.MinScale)) {
+		t.Errorf("got %v, want %s there and in HTML", r, words)
+	}
+	defer policy.SetGlobal(policy.SetGlobal(p.policy))
+	m, err := p.build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	scaler := &optimizers.LossScaleOptimizer{Inner: &optimizers.SGD{LearningRate: 1e-9}, InitialScale: r.Remedy.Scale, MinScale: r.Remedy.MinScale}
+	if err := m.Compile(keras.CompileConfig{Loss: p.loss, Optimizer: scaler}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.TrainStep(t.Context(), p.batch()); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := m.StepResult(); err != nil || s.SkippedSteps != 0 {
+		t.Errorf("got %+v, %v, want no skipped step", s, err)
+	}
+}
+
+// patientOf is the patient with that number.
+func patientOf(t *testing.T, number string) *patient {
+	t.Helper()
+	i := slices.IndexFunc(patients, func(p patient) bool { return strings.HasPrefix(p.name, number+" ") })
+	if i < 0 {
+		t.Fatalf("there is no patient %s", number)
+	}
+	return &patients[i]
+}
+
+// TestHealed: a model of 68 layers with three faults skips every step; with the map that
+// the report proposes it skips none and its loss falls.
+func TestHealed(t *testing.T) {
+	p := patientOf(t, "26")
+	m := p.compiled(t)
+	r, err := doctor.Examine(t.Context(), m, p.batch(), doctor.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	healed, err := m.CloneUnder("", r.Remedy.Map, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scaler := &optimizers.LossScaleOptimizer{Inner: &optimizers.SGD{LearningRate: 0.01}, InitialScale: cmp.Or(r.Remedy.Scale, p.scale)}
+	if err := healed.Compile(keras.CompileConfig{Loss: p.loss, Optimizer: scaler}); err != nil {
+		t.Fatal(err)
+	}
+	b := p.batch()
+	train := func(m *keras.Model, steps int) (first, last float64, skipped int64) {
+		for i := range steps {
+			logs, err := m.TrainOnBatch(t.Context(), b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if last = logs.Get("loss"); i == 0 {
+				first = last
+			}
+		}
+		s, err := m.StepResult()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return first, last, s.SkippedSteps
+	}
+	if _, _, skipped := train(m, 10); skipped != 10 {
+		t.Errorf("the sick model skips %d of 10 steps, want all", skipped)
+	}
+	first, last, skipped := train(healed, 60)
+	t.Logf("60 steps: loss %.4g to %.4g, %d skipped", first, last, skipped)
+	if skipped != 0 || !(last < 0.5*first) {
+		t.Errorf("60 steps with the map: loss %v to %v, %d skipped, want half of it or less, and 0", first, last, skipped)
+	}
+}
+
+// TestPatientsAuto examines the float16 patients as float32 models that Autocast turns
+// into mixed precision. Some it heals without looking at data; for the others there is a
+// remedy, too.
+func TestPatientsAuto(t *testing.T) {
+	var healthy []string
+	for i := range patients {
+		p := patients[i]
+		if p.policy != "mixed_float16" || p.kind == doctor.Healthy {
+			continue
+		}
+		p.policy = policy.Auto(keras.Float16)
+		t.Run(p.name, func(t *testing.T) {
+			r, err := doctor.Examine(t.Context(), p.compiled(t), p.batch(), doctor.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch r.Kind {
+			case doctor.Healthy:
+				healthy = append(healthy, p.name[:3])
+			case doctor.Given, doctor.Diverged, doctor.Formula: // nothing that types would help
+			default:
+				if !r.Remedy.Verified {
+					t.Errorf("got %v", r)
+				}
+			}
+		})
+	}
+	if got, want := strings.Join(healthy, ""), "07 08 09 10 18 27 30 31 34 "; got != want {
+		t.Errorf("healthy without a look at data: got %s, want %s", got, want)
 	}
 }

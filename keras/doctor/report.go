@@ -73,6 +73,7 @@ type jsonRemedy struct {
 	Map        policy.Map     `json:"map"`
 	Operations []tensor.TapID `json:"operations"`
 	Scale      number         `json:"loss_scale"`
+	MinScale   number         `json:"min_scale"` // 0: as it is
 	Advice     string         `json:"advice"`
 	Verified   bool           `json:"verified"`
 	After      *jsonVerdict   `json:"after"`
@@ -115,7 +116,7 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 	j := jsonReport{
 		Kind: r.Kind, Summary: r.Summary, Before: jsonVerdictOf(r.Before), Tolerance: number(r.Tolerance),
 		Suspects: []jsonSuspect{}, Noise: append([]string{}, r.Noise...), Lost: map[string]number{}, Trials: r.Trials, Taps: []jsonTap{},
-		Remedy: jsonRemedy{Map: r.Remedy.Map, Operations: append([]tensor.TapID{}, r.Remedy.Operations...), Scale: number(r.Remedy.Scale), Advice: r.Remedy.Advice, Verified: r.Remedy.Verified},
+		Remedy: jsonRemedy{Map: r.Remedy.Map, Operations: append([]tensor.TapID{}, r.Remedy.Operations...), Scale: number(r.Remedy.Scale), MinScale: number(r.Remedy.MinScale), Advice: r.Remedy.Advice, Verified: r.Remedy.Verified},
 	}
 	for w, x := range r.Lost {
 		j.Lost[w] = number(x)

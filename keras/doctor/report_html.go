@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -314,6 +315,20 @@ const maxSuspects = 40
 type numbered struct {
 	Number     int
 	Layer, Why string
+}
+
+// lostUpdate is a weight whose updates are lost, and which share of them.
+type lostUpdate struct{ Name, Share, Width string }
+
+// LostUpdates are the weights that lose the most updates.
+func (p *page) LostUpdates() (all []lostUpdate) {
+	names := slices.SortedFunc(maps.Keys(p.Lost), func(a, b string) int {
+		return cmp.Or(cmp.Compare(p.Lost[b], p.Lost[a]), cmp.Compare(a, b))
+	})
+	for _, n := range names[:min(len(names), maxWorst)] {
+		all = append(all, lostUpdate{clip(n, 2*maxTitle), percent(p.Lost[n]), px(100 * p.Lost[n])})
+	}
+	return all
 }
 
 // ShownSuspects are the suspects of the table.

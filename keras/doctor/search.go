@@ -266,6 +266,14 @@ func (e *examination) neighbours(set []string, test func([]string) (bool, error)
 
 func abs(x int) int { return max(x, -x) }
 
+// scale is the loss scale in words.
+func (r *Remedy) scale() string {
+	if r.MinScale != 0 {
+		return fmt.Sprintf("a loss scale of %v, with a MinScale of %v", r.Scale, r.MinScale)
+	}
+	return fmt.Sprintf("a loss scale of %v", r.Scale)
+}
+
 // String prints the report as text.
 func (r *Report) String() string {
 	var s strings.Builder
@@ -293,11 +301,11 @@ func (r *Report) String() string {
 			fmt.Fprintf(&s, "%s in float32", strings.TrimPrefix(string(o), "/"))
 		}
 		if r.Remedy.Scale != 0 {
-			fmt.Fprintf(&s, " and a loss scale of %v", r.Remedy.Scale)
+			fmt.Fprintf(&s, " and %s", r.Remedy.scale())
 		}
 		fmt.Fprintf(&s, "; then the loss is off by %.2g and the worst gradient by %.2g\n", r.Remedy.After.Loss, r.Remedy.After.Gradient)
 	case r.Remedy.Scale != 0:
-		fmt.Fprintf(&s, "remedy: a loss scale of %v", r.Remedy.Scale)
+		fmt.Fprintf(&s, "remedy: %s", r.Remedy.scale())
 		if r.Remedy.Advice != "" {
 			fmt.Fprintf(&s, "; %s", r.Remedy.Advice)
 		}
