@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -594,6 +595,23 @@ func (m *Model) TrainStep(ctx context.Context, b Batch) error {
 		return err
 	}
 	return pipeline.WithCause(ctx, m.refusal(m.trainOn(ctx, b)))
+}
+
+// StepTimes runs one training step as TrainStep does and returns how long the device
+// computed the values of each path: see tensor.Func.Times. Layers have their own path in
+// the forward pass, and "path/grad" in the backward pass.
+func (m *Model) StepTimes(ctx context.Context, b Batch) (map[string]time.Duration, error) {
+	if err := needs(ctx, "StepTimes"); err != nil {
+		return nil, err
+	}
+	if err := m.ready(b); err != nil {
+		return nil, err
+	}
+	times, err := m.training.train.Times(ctx, b)
+	if err == nil {
+		err = m.refusal(m.refused(ctx, b))
+	}
+	return times, pipeline.WithCause(ctx, err)
 }
 
 // Trace runs one training step as TrainStep does and writes a timeline of the

@@ -32,8 +32,16 @@ func TestTrace(t *testing.T) {
 			check(t, b.Trace(background, batch, &out))
 		}
 	}
+	check(t, a.TrainStep(background, batch))
+	times, err := b.StepTimes(background, batch)
+	check(t, err)
+	for _, path := range []string{"wide", "wide/grad", "head"} {
+		if times[path] <= 0 {
+			t.Errorf("%s took %v in %v, want a time", path, times[path], times)
+		}
+	}
 	if !same(bits(t, a, a.Optimizer()), bits(t, b, b.Optimizer())) {
-		t.Error("a traced step makes other bits")
+		t.Error("a traced or timed step makes other bits")
 	}
 	var file struct {
 		TraceEvents []struct {

@@ -35,6 +35,12 @@ type Tap struct {
 	// type on the step's own operands; it is nil unless asked for, and where nothing
 	// is rounded. Both are nil for values that were left out.
 	Shadow, Local *op.Statistics
+
+	// Effect is Local with the elements of both multiplied by the shadow of the loss's
+	// derivative by them: Effect.SquaredError is the sum of the squares of what each
+	// rounding error changes the loss by, to first order. It is nil unless asked for,
+	// where Local is, and where the loss has no derivative.
+	Effect *op.Statistics
 }
 
 // Taps are the values of one step, in the order in which they were recorded.
@@ -85,6 +91,11 @@ type BesideOptions struct {
 
 	Local bool // Tap.Local, too: of the step as it was recorded
 
+	// Effect adds Tap.Effect, and implies Local. The loss is that of the first call of
+	// Gradients. Derivatives by all values are in the step then, also those that it does
+	// not need, so that numbers in IDs of gradients may differ.
+	Effect bool
+
 	// Only selects the values with statistics; nil selects all floats that are
 	// computed or given. Movements, such as Reshape, have none: they round nothing.
 	Only func(*Tap) bool
@@ -129,8 +140,8 @@ func (fn *Func[In, Out]) Beside(ctx context.Context, in In, o BesideOptions) (ta
 
 // besideKey says what a plan runs beside the step; the zero value is nothing.
 type besideKey struct {
-	wide        dtype.DType
-	free, local bool
+	wide                dtype.DType
+	free, local, effect bool
 }
 
 // kept reports whether the options select values by no function, which cannot be
@@ -148,6 +159,7 @@ type beside struct {
 type comparison struct {
 	tap    int
 	local  bool
+	effect bool
 	change bool // of assignment tap
 }
 
@@ -167,6 +179,8 @@ func (b *beside) read(results []*Tensor) (*Taps, error) {
 		switch {
 		case f.change:
 			taps.Assigned[f.tap].Change = s
+		case f.effect:
+			taps.Values[f.tap].Effect = s
 		case f.local:
 			taps.Values[f.tap].Local = s
 		default:
@@ -179,7 +193,8 @@ func (b *beside) read(results []*Tensor) (*Taps, error) {
 
 // beside finds or makes the plan for arguments like those of the call in progress.
 func (fn *Func[In, Out]) beside(ctx context.Context, in In, o BesideOptions) (*beside, error) {
-	key := besideKey{o.Wide, o.Free, o.Local}
+	o.Local = o.Local || o.Effect
+	key := besideKey{o.Wide, o.Free, o.Local, o.Effect}
 	if o.kept() {
 		if p := fn.core.find(key); p != nil {
 			return p.beside, nil
@@ -195,7 +210,12 @@ func (fn *Func[In, Out]) beside(ctx context.Context, in In, o BesideOptions) (*b
 		p.types, p.given = append(p.types, a.typ), append(p.given, a.gradient)
 	}
 	var out Out
-	err := fn.core.record(ctx, false, func(tr *trace) { out = fn.symbolic(tr, in) }, func(tr *trace) error {
+	err := fn.core.record(ctx, false, func(tr *trace) {
+		if o.Effect {
+			tr.gradientOf = map[*Tensor]*Tensor{}
+		}
+		out = fn.symbolic(tr, in)
+	}, func(tr *trace) error {
 		results := fn.out.tensors(nil, ptr(&out))
 		for _, r := range results {
 			if r.err != nil {
@@ -228,6 +248,13 @@ func (b *beside) compile(ctx context.Context, tr *trace, results []*Tensor, opti
 			}
 		}
 	}
+	wanted := len(roots)
+	for t, g := range tr.gradientOf {
+		if t.typ.DType.IsFloat() && t.op != op.Param {
+			roots = append(roots, g)
+		}
+	}
+	slices.SortFunc(roots[wanted:], bySeq)
 	paint(roots...)
 	c := newCapture(tr)
 	c.roots(roots...)
@@ -266,7 +293,13 @@ func (b *beside) compile(ctx context.Context, tr *trace, results []*Tensor, opti
 		}
 		b.taps.Derivatives = append(b.taps.Derivatives, e)
 	}
-	if err := b.compare(g, o); err != nil {
+	derivative := map[*ir.Value]*ir.Value{}
+	for t, d := range tr.gradientOf {
+		if v := c.values[t]; v != nil && tensors[v] == t {
+			derivative[v] = c.values[d]
+		}
+	}
+	if err := b.compare(g, derivative, o); err != nil {
 		return err
 	}
 	d, err := backend.Default()
@@ -331,8 +364,9 @@ func (b *beside) describe(g *ir.Graph, tensors map[*ir.Value]*Tensor, sources []
 	}
 }
 
-// compare adds the shadow to g, and statistics as the outputs of g.
-func (b *beside) compare(g *ir.Graph, o BesideOptions) error {
+// compare adds the shadow to g, and statistics as the outputs of g. derivative has those
+// of the loss by values of g.
+func (b *beside) compare(g *ir.Graph, derivative map[*ir.Value]*ir.Value, o BesideOptions) error {
 	values := slices.Clone(g.Values)
 	step := make(map[*ir.Value]*ir.Value, len(values))
 	for _, v := range values {
@@ -375,11 +409,11 @@ func (b *beside) compare(g *ir.Graph, o BesideOptions) error {
 			continue
 		}
 		after := values[a.Tap]
-		moved, err := difference(g, o.Wide, step[after], step[before])
+		moved, err := pairwise(g, op.Sub, o.Wide, step[after], step[before])
 		if err != nil {
 			return err
 		}
-		moves, err := difference(g, o.Wide, shadows[step[after]], shadows[step[before]])
+		moves, err := pairwise(g, op.Sub, o.Wide, shadows[step[after]], shadows[step[before]])
 		if err != nil {
 			return err
 		}
@@ -402,8 +436,22 @@ func (b *beside) compare(g *ir.Graph, o BesideOptions) error {
 		if err != nil {
 			return err
 		}
-		if alone != v {
-			if err := output(v, alone, comparison{tap: i, local: true}); err != nil {
+		if alone == v {
+			continue
+		}
+		if err := output(v, alone, comparison{tap: i, local: true}); err != nil {
+			return err
+		}
+		if d := shadows[step[derivative[v]]]; d != nil {
+			x, err := pairwise(g, op.Mul, o.Wide, v, d)
+			if err != nil {
+				return err
+			}
+			y, err := pairwise(g, op.Mul, o.Wide, alone, d)
+			if err != nil {
+				return err
+			}
+			if err := output(x, y, comparison{tap: i, effect: true}); err != nil {
 				return err
 			}
 		}
@@ -411,17 +459,17 @@ func (b *beside) compare(g *ir.Graph, o BesideOptions) error {
 	return nil
 }
 
-// difference adds x-y, computed in d, to g.
-func difference(g *ir.Graph, d dtype.DType, x, y *ir.Value) (*ir.Value, error) {
+// pairwise adds an operation on x and y, computed in d, to g.
+func pairwise(g *ir.Graph, code op.Code, d dtype.DType, x, y *ir.Value) (*ir.Value, error) {
 	args := []*ir.Value{x, y}
 	for i, v := range args {
 		if v.Type.DType != d {
 			args[i] = g.Add(op.Cast, op.Attr{DType: d}, op.Type{DType: d, Shape: v.Type.Shape}, v.Path, v)
 		}
 	}
-	t, err := op.Infer(op.Sub, op.Attr{}, args[0].Type, args[1].Type)
+	t, err := op.Infer(code, op.Attr{}, args[0].Type, args[1].Type)
 	if err != nil {
 		return nil, err
 	}
-	return g.Add(op.Sub, op.Attr{}, t, x.Path, args...), nil
+	return g.Add(code, op.Attr{}, t, x.Path, args...), nil
 }

@@ -49,6 +49,54 @@ func halfPrecision(x float64) float64 { return float64(dtype.F16ToF32(dtype.F16F
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-5*math.Abs(b)+1e-12 }
 
+// TestBesideEffect: what a rounding changes the loss by is the error times the loss's
+// derivative, also by values whose own derivative the step does not store.
+func TestBesideEffect(t *testing.T) {
+	weights := []float64{0.1, 0.2, 0.3, -0.1, 1e-9, 0.7}
+	w := tensor.NewVariable("w", dtype.Float32, tensor.Shape{3, 2}, func(dst []float64) error { copy(dst, weights); return nil })
+	inputs := []float32{1, 2.3, 3, 0.7, 0.1, -1}
+	x := f32(inputs...).Reshape(2, 3)
+	step := narrowStep(w)
+	taps := must[*tensor.Taps](t)(step.Beside(ctx, x, tensor.BesideOptions{Effect: true}))
+	var product, weight float64
+	slope := make([]float64, 4) // the derivative of four times the mean of four squares
+	for i := range slope {
+		var own, exact float64
+		for k := range 3 {
+			a, b := float64(inputs[i/2*3+k]), float64(float32(weights[2*k+i%2]))
+			own += halfPrecision(a) * halfPrecision(b)
+			exact += a * b
+		}
+		y := math.Tanh(exact)
+		slope[i] = 2 * y * (1 - y*y)
+		product += math.Pow(slope[i]*(halfPrecision(own)-own), 2)
+	}
+	for k := range 3 {
+		for c := range 2 {
+			g := slope[c]*float64(inputs[k]) + slope[2+c]*float64(inputs[3+k])
+			b := float64(float32(weights[2*k+c]))
+			weight += math.Pow(g*(halfPrecision(b)-b), 2)
+		}
+	}
+	for id, want := range map[tensor.TapID]float64{"layer/MatMul#0": product, "layer/Cast#1": weight} {
+		tap := tapOf(t, taps, id)
+		if tap.Local == nil || tap.Effect == nil || !(math.Abs(tap.Effect.SquaredError/want-1) < 2e-2) {
+			t.Errorf("%s: got the effect %+v, want a squared error of %v", id, tap.Effect, want)
+		}
+	}
+	for _, v := range taps.Values {
+		if v.Effect != nil && (v.Local == nil || strings.HasSuffix(v.Path, "/grad")) {
+			t.Errorf("%s has the effect %+v", v.ID, v.Effect)
+		}
+	}
+	plain := must[*tensor.Taps](t)(step.Beside(ctx, x, tensor.BesideOptions{Local: true}))
+	for _, v := range plain.Values {
+		if v.Effect != nil {
+			t.Errorf("%s has an effect, which was not asked for", v.ID)
+		}
+	}
+}
+
 // The statistics are those of the values, which a test computes in float64.
 func TestBeside(t *testing.T) {
 	weights := []float64{0.1, 0.2, 0.3, -0.1, 1e-9, 0.7}

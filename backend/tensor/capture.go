@@ -18,6 +18,10 @@ type trace struct {
 
 	derivatives []derivative // calls of Gradients
 
+	// gradientOf has the gradients of all values, by the call of Gradients that came to
+	// them first. Nil: they are not kept.
+	gradientOf map[*Tensor]*Tensor
+
 	autocast dtype.DType // of what is recorded now; see Autocast
 
 	predicate  *Tensor // of Assign, see Predicated; nil: always
@@ -29,6 +33,18 @@ type derivative struct {
 	loss      *Tensor
 	vars      []*Variable
 	gradients []*Tensor
+}
+
+// keepGradients adds the gradients of tensors that have none to gradientOf.
+func (tr *trace) keepGradients(grad map[*Tensor]*Tensor) {
+	if tr.gradientOf == nil {
+		return
+	}
+	for t, g := range grad {
+		if tr.gradientOf[t] == nil {
+			tr.gradientOf[t] = g
+		}
+	}
 }
 
 // assign rebinds v in the recording.

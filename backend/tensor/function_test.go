@@ -534,6 +534,7 @@ func TestPrecondition(t *testing.T) {
 		"MemoryOf": func() error { _, err := fn.MemoryOf(x); return err },
 		"Watch":    func() error { return fn.Watch(ctx, x, func(*ir.Value, []byte) error { return nil }) },
 		"Trace":    func() error { return fn.Trace(ctx, x, io.Discard) },
+		"Times":    func() error { _, err := fn.Times(ctx, x); return err },
 	}
 	for _, err := range []error{nil, errors.New("it has changed"), nil} {
 		k.err = err
@@ -543,7 +544,7 @@ func TestPrecondition(t *testing.T) {
 			}
 		}
 	}
-	want(t, "calls that ran", k.vars[0], 6) // Call, Run and Trace, twice
+	want(t, "calls that ran", k.vars[0], 8) // Call, Run, Trace and Times, twice
 }
 
 // TestNil: a nil owner and a nil context are errors that name them.
@@ -569,5 +570,7 @@ func TestNil(t *testing.T) {
 	wantError(t, "Run", fn.Run(noContext, x), "Function: the context is nil; use context.Background()")
 	wantError(t, "Watch", fn.Watch(noContext, x, nil), "Watch: the context is nil; use context.Background()")
 	wantError(t, "Trace", fn.Trace(noContext, x, io.Discard), "Trace: the context is nil; use context.Background()")
+	_, err = fn.Times(noContext, x)
+	wantError(t, "Times", err, "Times: the context is nil; use context.Background()")
 	wantError(t, "Eval", tensor.Eval(noContext, x.Exp()), "Eval: the context is nil; use context.Background()")
 }

@@ -79,8 +79,11 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 	remat := rematerializer{start: SequencePoint()}
 	one := Scalar(loss.typ.DType, 1)
 	one.scaled, one.trace = loss.scaled, loss.trace
-	out, through16 := differentiate([]*Tensor{loss}, []*Tensor{one}, at, &remat)
+	out, through16, grad := differentiate([]*Tensor{loss}, []*Tensor{one}, at, &remat)
 	remat.rewrite(out)
+	if loss.trace != nil {
+		loss.trace.keepGradients(grad)
+	}
 	for i, g := range out {
 		if g == nil {
 			continue
@@ -94,8 +97,9 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 }
 
 // differentiate returns the gradients of roots with respect to the tensors at, and for
-// each whether it passed through float16. It records the applied rules in remat.
-func differentiate(roots, seeds, at []*Tensor, remat *rematerializer) (out []*Tensor, through16 []bool) {
+// each whether it passed through float16; grad has those of all tensors between. It
+// records the applied rules in remat.
+func differentiate(roots, seeds, at []*Tensor, remat *rematerializer) (out []*Tensor, through16 []bool, grad map[*Tensor]*Tensor) {
 	wanted := map[*Tensor]bool{}
 	for _, t := range at {
 		wanted[t] = true
@@ -114,7 +118,7 @@ func differentiate(roots, seeds, at []*Tensor, remat *rematerializer) (out []*Te
 		}
 		needs[t] = n && t.typ.DType.IsFloat()
 	}
-	grad := map[*Tensor]*Tensor{}
+	grad = map[*Tensor]*Tensor{}
 	for i, r := range roots {
 		switch {
 		case !needs[r]:
@@ -192,7 +196,7 @@ func differentiate(roots, seeds, at []*Tensor, remat *rematerializer) (out []*Te
 	for _, t := range at {
 		out, through16 = append(out, grad[t]), append(through16, float16[t])
 	}
-	return out, through16
+	return out, through16, grad
 }
 
 // sumTo undoes broadcasting: it sums g over the axes along which shape was

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -20,6 +21,37 @@ import (
 func (fn *Func[In, Out]) Trace(ctx context.Context, in In, w io.Writer) (err error) {
 	defer Catch(&err)
 	needs(ctx, "Trace")
+	var events []traceEvent
+	err = fn.traced(ctx, in, func(g *ir.Graph, spans []driver.Span) error {
+		events = traceEvents(1, "step", g, spans)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return writeTrace(w, events)
+}
+
+// Times runs the function on in, as Run does, and returns how long the device computed
+// the values of each path: of layers, "layer/grad", "optimizer/variable". A fused kernel
+// counts for the path of its result. The first run of a function compiles, and the
+// second touches memory for the first time: time a later one.
+func (fn *Func[In, Out]) Times(ctx context.Context, in In) (times map[string]time.Duration, err error) {
+	defer Catch(&err)
+	needs(ctx, "Times")
+	times = map[string]time.Duration{}
+	return times, fn.traced(ctx, in, func(g *ir.Graph, spans []driver.Span) error {
+		for _, s := range spans {
+			if s.Worker == 0 {
+				times[g.Values[s.Value].Path] += s.Duration
+			}
+		}
+		return nil
+	})
+}
+
+// traced runs the function on in and passes the spans of the workers to see.
+func (fn *Func[In, Out]) traced(ctx context.Context, in In, see func(*ir.Graph, []driver.Span) error) error {
 	fn.core.mu.Lock()
 	defer fn.core.mu.Unlock()
 	fn.take(&in)
@@ -27,19 +59,11 @@ func (fn *Func[In, Out]) Trace(ctx context.Context, in In, w io.Writer) (err err
 	if err != nil {
 		return err
 	}
-	var events []traceEvent
-	c := &call{args: fn.core.args, traced: func(g *ir.Graph, spans []driver.Span) error {
-		events = traceEvents(1, "step", g, spans)
-		return nil
-	}}
-	results, err := p.run(ctx, c)
+	results, err := p.run(ctx, &call{args: fn.core.args, traced: see})
 	for _, r := range results {
 		r.Release()
 	}
-	if err != nil {
-		return err
-	}
-	return writeTrace(w, events)
+	return err
 }
 
 // trace runs the program and passes the spans of its workers to see.
