@@ -3,14 +3,21 @@
 //
 //	go run ./examples/doctor -patient own_norm -report r.html
 //	go run ./examples/doctor -model m.keras -data x.npz -policy mixed_float16 -report r.html
+//
+// With -search it looks for the policies under which training is the fastest, or the
+// smallest, and still as good as in float32:
+//
+//	go run ./examples/doctor -model m.keras -data x.npz -search time
 package main
 
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"log"
+	"os"
 
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/data"
@@ -26,10 +33,11 @@ var (
 	patientName = flag.String("patient", "all", "own_norm, attention, raw_targets, cancellation or all")
 	modelPath   = flag.String("model", "", "a .keras `file` to examine instead")
 	dataPath    = flag.String("data", "", "an .npz `file` with the arrays x and y")
-	policyName  = flag.String("policy", "mixed_float16", "policy of the model of -model")
+	policyName  = flag.String("policy", "mixed_float16", "policy of all layers of that model")
 	lossName    = flag.String("loss", "", "loss of that model, by Keras's name; by default told from its last layer")
 	samples     = flag.Int("batch", 32, "samples of the data that are examined")
-	reportPath  = flag.String("report", "", "a `file` to write the report to, .html, .json or .txt; with all patients the last one's")
+	goal        = flag.String("search", "", "search policies for the least `time` or memory of a step, instead of examining one")
+	reportPath  = flag.String("report", "", "a `file` to write the report to, .html, .json or .txt; with all patients the last one's; of -search as JSON")
 )
 
 func main() {
@@ -42,11 +50,11 @@ func main() {
 
 func run(ctx context.Context) error {
 	if *modelPath != "" {
-		m, b, err := load()
+		m, x, y, err := load()
 		if err != nil {
 			return err
 		}
-		return examine(ctx, m, b)
+		return look(ctx, m, x, y)
 	}
 	found := false
 	for _, p := range patients {
@@ -60,10 +68,11 @@ func run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := m.Compile(keras.CompileConfig{Optimizer: &optimizers.SGD{}, Loss: p.loss}); err != nil {
+		if err := m.Compile(keras.CompileConfig{Optimizer: &optimizers.Adam{}, Loss: p.loss}); err != nil {
 			return err
 		}
-		if err := examine(ctx, m, p.batch()); err != nil {
+		b := p.batch()
+		if err := look(ctx, m, b.X, b.Y); err != nil {
 			return err
 		}
 		fmt.Println()
@@ -72,6 +81,32 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("-patient: got %q, want own_norm, attention, raw_targets, cancellation or all", *patientName)
 	}
 	return nil
+}
+
+// look examines the first step on the data, or searches policies.
+func look(ctx context.Context, m *keras.Model, x, y *keras.Tensor) error {
+	if *goal != "" {
+		return search(ctx, m, keras.FromTensors(x, y, nil).Batch(*samples))
+	}
+	n := min(*samples, x.Dim(0))
+	return examine(ctx, m, keras.Batch{X: x.Slice(0, 0, n), Y: y.Slice(0, 0, n)})
+}
+
+// search prints the policies that are worth a choice, and writes them to -report.
+func search(ctx context.Context, m *keras.Model, data keras.Dataset) error {
+	r, err := doctor.Search(ctx, m, data, doctor.SearchConfig{Goal: doctor.Goal(*goal), Force: true})
+	if err != nil {
+		return err
+	}
+	fmt.Print(r)
+	if *reportPath == "" {
+		return nil
+	}
+	b, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(*reportPath, append(b, '\n'), 0o666)
 }
 
 // examine prints the report on a step, and writes it to -report.
@@ -88,37 +123,36 @@ func examine(ctx context.Context, m *keras.Model, b keras.Batch) error {
 }
 
 // load reads the model and the data, and compiles the model under -policy.
-func load() (*keras.Model, keras.Batch, error) {
-	var b keras.Batch
+func load() (m *keras.Model, x, y *keras.Tensor, err error) {
 	if *dataPath == "" {
-		return nil, b, fmt.Errorf("-model needs -data: an .npz file with the arrays x and y")
+		return nil, nil, nil, fmt.Errorf("-model needs -data: an .npz file with the arrays x and y")
 	}
 	arrays, err := data.LoadNPZ(*dataPath)
 	if err != nil {
-		return nil, b, err
+		return nil, nil, nil, err
 	}
-	x, y := cmp.Or(arrays["x"], arrays["x_train"]), cmp.Or(arrays["y"], arrays["y_train"])
+	x, y = cmp.Or(arrays["x"], arrays["x_train"]), cmp.Or(arrays["y"], arrays["y_train"])
 	if x == nil || y == nil || x.Rank() == 0 || y.Rank() == 0 {
-		return nil, b, fmt.Errorf("%s: want arrays x and y of samples", *dataPath)
+		return nil, nil, nil, fmt.Errorf("%s: want arrays x and y of samples", *dataPath)
 	}
-	n := min(*samples, x.Dim(0), y.Dim(0))
-	if n < 1 {
-		return nil, b, fmt.Errorf("%s: got no samples, or -batch %d", *dataPath, *samples)
+	n := min(x.Dim(0), y.Dim(0))
+	if min(n, *samples) < 1 {
+		return nil, nil, nil, fmt.Errorf("%s: got no samples, or -batch %d", *dataPath, *samples)
 	}
-	b = keras.Batch{X: x.Slice(0, 0, n), Y: y.Slice(0, 0, n)}
+	x, y = x.Slice(0, 0, n), y.Slice(0, 0, n)
 	stored, err := saving.Load(*modelPath)
 	if err != nil {
-		return nil, b, err
+		return nil, nil, nil, err
 	}
-	m, err := stored.CloneUnder(*policyName, nil, true)
-	if err != nil {
-		return nil, b, err
+	// The layers of a file name the policies that they were saved with.
+	if m, err = stored.CloneUnder(*policyName, policy.Map{".*": *policyName}, true); err != nil {
+		return nil, nil, nil, err
 	}
 	loss, err := lossOf(m, y)
 	if err != nil {
-		return nil, b, err
+		return nil, nil, nil, err
 	}
-	return m, b, m.Compile(keras.CompileConfig{Optimizer: &optimizers.SGD{}, Loss: loss})
+	return m, x, y, m.Compile(keras.CompileConfig{Optimizer: &optimizers.Adam{}, Loss: loss})
 }
 
 // lossOf is -loss, or tells the loss from the activation of the last layer.

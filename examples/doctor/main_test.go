@@ -65,6 +65,14 @@ func TestModel(t *testing.T) {
 	if html, err := os.ReadFile(*reportPath); err != nil || !strings.Contains(string(html), "<html") {
 		t.Errorf("the report: %v, %.80s", err, html)
 	}
+	*goal, *samples = "memory", 8
+	defer func() { *goal, *samples = "", 32 }()
+	if err := run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(*reportPath); err != nil || !strings.Contains(string(text), `"goal": "memory"`) {
+		t.Errorf("the result of the search: %v, %.80s", err, text)
+	}
 	save("relu")
 	if err := run(t.Context()); err == nil || !strings.Contains(err.Error(), "with -loss") {
 		t.Errorf("got error %v, want one that names -loss", err)

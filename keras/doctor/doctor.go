@@ -11,6 +11,9 @@
 //
 // Callback examines the steps of Fit that fail. Capture puts a step into a file with all
 // that it depends on; another process replays it to the bit.
+//
+// [Search] goes the other way: from a model that trains in float32 to the policies under
+// which it is the fastest, or the smallest, and trains as well.
 package doctor
 
 import (
@@ -267,11 +270,12 @@ func (e *examination) healthy(v Verdict) bool {
 	return v.Finite && v.Loss <= e.tolerance && v.Gradient <= 4*e.tolerance
 }
 
-func (e *examination) examine(ctx context.Context) error {
+// look runs the step beside itself and judges it.
+func (e *examination) look(ctx context.Context) (*observed, error) {
 	r := e.report
 	forced, err := e.observe(ctx, tensor.BesideOptions{Local: true})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.Taps = forced.Taps
 	e.inspect(forced.Taps)
@@ -279,9 +283,18 @@ func (e *examination) examine(ctx context.Context) error {
 	if r.Before = forced.verdict(nil); !e.healthy(r.Before) {
 		// Errors of gradients that are noise are no illness.
 		if err := e.findNoise(ctx); err != nil {
-			return err
+			return nil, err
 		}
 		r.Before = forced.verdict(e.isNoise)
+	}
+	return forced, nil
+}
+
+func (e *examination) examine(ctx context.Context) error {
+	r := e.report
+	forced, err := e.look(ctx)
+	if err != nil {
+		return err
 	}
 	if e.healthy(r.Before) {
 		if e.lost(forced) {

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -34,6 +35,7 @@ type unit struct {
 	name     string // the path of a layer, the TapID of an operation
 	computes dtype.DType
 	float8   bool
+	policy   string // of a layer
 }
 
 // operation reports whether a unit is an operation: it has no path.
@@ -65,32 +67,48 @@ func (s *modelStep) unitsOf(*tensor.Taps) []unit { return layersOf(s.model) }
 // under makes a copy of the model, compiled with this loss scale if it computes in
 // float16.
 func (s *modelStep) under(ctx context.Context, at policy.Map, scale float64) (taps *tensor.Taps, scaled bool, err error) {
-	if at == nil {
-		at = policy.Map{}
-	}
-	m, err := s.model.CloneUnder("", at, true)
+	m, err := s.model.CloneUnder("", orEmpty(at), true)
 	if err != nil {
 		return nil, false, err
 	}
 	c := s.compiled
+	c.Optimizer = cmp.Or[optimizers.Optimizer](c.Optimizer, &optimizers.SGD{})
+	scaled, err = compileCopy(m, c, func(inner optimizers.Optimizer) *optimizers.LossScaleOptimizer {
+		return &optimizers.LossScaleOptimizer{Inner: inner, InitialScale: scale, MinScale: min(1, scale), MaxScale: max(scale, math.Exp2(largestScale))}
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	taps, err = m.Beside(ctx, s.batch, tensor.BesideOptions{})
+	return taps, scaled, err
+}
+
+// orEmpty is at, or an empty map: CloneUnder reads the global map instead of nil.
+func orEmpty(at policy.Map) policy.Map {
+	if at == nil {
+		return policy.Map{}
+	}
+	return at
+}
+
+// compileCopy compiles a copy of a model that c is of, without metrics and with an
+// optimizer of its own, which scale wraps if a layer computes in float16.
+func compileCopy(m *keras.Model, c keras.CompileConfig, scale func(inner optimizers.Optimizer) *optimizers.LossScaleOptimizer) (scaled bool, err error) {
 	c.Metrics, c.OutputMetrics = nil, nil
 	switch o := c.Optimizer.(type) {
 	case nil:
-		c.Optimizer = &optimizers.SGD{}
+		c.Optimizer = &optimizers.RMSprop{} // Compile's default
 	case *optimizers.LossScaleOptimizer:
 		c.Optimizer = optimizers.Clone(o.Inner)
 	default:
 		c.Optimizer = optimizers.Clone(o)
 	}
 	if scaled = computesInFloat16(m.Layers()); scaled {
-		c.Optimizer = &optimizers.LossScaleOptimizer{Inner: c.Optimizer, InitialScale: scale, MinScale: min(1, scale), MaxScale: max(scale, math.Exp2(largestScale))}
+		c.Optimizer = scale(c.Optimizer)
 	}
-	if err := m.Compile(c); err != nil {
-		return nil, false, err
-	}
-	taps, err = m.Beside(ctx, s.batch, tensor.BesideOptions{})
-	return taps, scaled, err
+	return scaled, m.Compile(c)
 }
+
 func computesInFloat16(ls []layers.Layer) bool {
 	return slices.ContainsFunc(ls, func(l layers.Layer) bool {
 		b := layers.BaseOf(l)
@@ -132,7 +150,7 @@ func layersOf(m *keras.Model) (all []unit) {
 		if p.Auto != dtype.Invalid {
 			computes = p.Auto
 		}
-		all = append(all, unit{base.Path(), computes, p.Float8})
+		all = append(all, unit{base.Path(), computes, p.Float8, p.Name})
 	}
 	return all
 }
