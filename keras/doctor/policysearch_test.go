@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -53,7 +54,7 @@ func search(t *testing.T, m *keras.Model, data keras.Dataset, c doctor.SearchCon
 	if c.Measure == nil {
 		c.Measure = modelled
 	}
-	c.Steps = 8
+	c.Steps, c.Maps = 8, 4
 	r, err := doctor.Search(t.Context(), m, data, c)
 	if err != nil {
 		t.Fatal(err)
@@ -82,6 +83,29 @@ func TestSearch(t *testing.T) {
 	}
 	if !bytes.Equal(before, state(t, m)) {
 		t.Error("the model has changed")
+	}
+
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Chosen struct {
+			Policy   string
+			Map      policy.Map
+			Verified struct{ OK bool }
+		}
+		Rejected []struct {
+			Predicted any
+			Verified  struct{ Why string }
+		}
+		Layers []struct{ Layer, Policy string }
+	}
+	if err := json.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	if c := file.Chosen; c.Policy != r.Chosen.Policy || !maps.Equal(c.Map, r.Chosen.Map) || !c.Verified.OK || file.Rejected[0].Predicted != "Infinity" || file.Rejected[0].Verified.Why == "" || len(file.Layers) != 21 {
+		t.Errorf("as JSON the result is %+v", file)
 	}
 
 	// The choice trains as the verification says.
@@ -166,6 +190,14 @@ func TestSearchBudget(t *testing.T) {
 		if p.Predicted < exact.Chosen.Predicted {
 			t.Errorf("%+v is more exact than the choice, %+v", p, exact.Chosen)
 		}
+	}
+	// A device that does not tell the times of layers.
+	whole := search(t, m, data, doctor.SearchConfig{Tolerance: 0.5, Measure: func(ctx context.Context, m *keras.Model, b keras.Batch) (doctor.StepTime, error) {
+		all, err := modelled(ctx, m, b)
+		return doctor.StepTime{Seconds: all.Seconds}, err
+	}})
+	if p := whole.Chosen; p == nil || p.Policy != "mixed_float16" {
+		t.Errorf("got %+v without the times of layers, want the fastest", p)
 	}
 	none := search(t, m, data, doctor.SearchConfig{MaxMemory: 1})
 	if none.Chosen != nil || len(none.Points) != 0 || !strings.Contains(none.String(), "no choice is within the budget") || !strings.Contains(none.Rejected[0].Verified.Why, "MaxMemory is 1 B") {

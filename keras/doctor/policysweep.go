@@ -283,7 +283,7 @@ func (s *policySearch) assign(cost func(layerCosts) []float64, price float64) []
 	for _, l := range s.layers {
 		total += cost(l)[0]
 	}
-	change := 1e-3 * total / float64(len(s.layers))
+	change := 0.02 * total / float64(len(s.layers))
 	best := make([]float64, n) // of the layers so far, the last under each policy
 	from := make([][]int, len(s.layers))
 	for k, l := range s.layers {
