@@ -191,6 +191,13 @@ func TestSearchBudget(t *testing.T) {
 			t.Errorf("%+v is more exact than the choice, %+v", p, exact.Chosen)
 		}
 	}
+	// 8-bit products have a gradient of their own, and round the more.
+	bits := search(t, m, data, doctor.SearchConfig{Policies: []string{"mixed_bfloat16", "mixed_float8"}, Tolerance: 0.5})
+	for i := 0; i < len(bits.Layers); i += 3 {
+		if b, e := bits.Layers[i+1], bits.Layers[i+2]; e.Policy != "mixed_float8" || strings.HasPrefix(b.Layer, "in_") && !(e.Error > 10*b.Error) {
+			t.Errorf("got %+v and %+v, want the error of 8 bits to be larger", b, e)
+		}
+	}
 	// A device that does not tell the times of layers.
 	whole := search(t, m, data, doctor.SearchConfig{Tolerance: 0.5, Measure: func(ctx context.Context, m *keras.Model, b keras.Batch) (doctor.StepTime, error) {
 		all, err := modelled(ctx, m, b)

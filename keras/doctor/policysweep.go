@@ -49,7 +49,7 @@ func (s *policySearch) weigh(ctx context.Context) ([]Point, error) {
 	points := make([]Point, n)
 	for i, m := range copies {
 		if err := s.effects(ctx, i, m); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("under %s: %w", s.config.Policies[i], err)
 		}
 		points[i] = s.pointOf(slices.Repeat([]int{i}, len(s.layers)))
 		t, err := s.measure(ctx, &points[i], m)
@@ -179,12 +179,37 @@ func (s *policySearch) add(i int, r *observed, at policy.Map) error {
 			c.squared[i] = math.Inf(1)
 		case t.Effect != nil && t.Effect.SquaredError > 0:
 			c.squared[i] += t.Effect.SquaredError / (loss.Y.Largest * loss.Y.Largest)
+		case t.Effect == nil && t.Local != nil && t.Local.SquaredError > 0 && !isGradient(t.Path):
+			if next := r.nextEffect(k); next != nil {
+				own := relative(t.Local)
+				c.squared[i] += own * own * next.Y.Squares / (loss.Y.Largest * loss.Y.Largest)
+			}
 		}
 	}
 	for l := range s.layers {
 		if c := &s.layers[l]; math.IsNaN(c.squared[i]) {
 			c.squared[i] = math.Inf(1)
 		}
+	}
+	return nil
+}
+
+// nextEffect is the effect of the first value computed from value k that the loss has a
+// derivative by; nil if there is none. There is none by what no weight comes before, such
+// as inputs, by values behind a gradient of their own, such as those of 8-bit products,
+// and in loops. A relative error of such a value is about that of the next one that has
+// one.
+func (r *observed) nextEffect(k int) *op.Statistics {
+	reached := map[int]bool{k: true}
+	for j := k + 1; j < len(r.Values); j++ {
+		t := &r.Values[j]
+		if isGradient(t.Path) || !slices.ContainsFunc(t.Args, func(a int) bool { return reached[a] }) {
+			continue
+		}
+		if t.Effect != nil {
+			return t.Effect
+		}
+		reached[j] = true
 	}
 	return nil
 }
