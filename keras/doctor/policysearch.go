@@ -334,6 +334,11 @@ func (p *Point) dominates(q *Point) bool {
 
 // copy makes a compiled copy of the model. at is not nil.
 func (s *policySearch) copy(name string, at policy.Map) (m *keras.Model, scaled bool, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("a copy under %s: %w", name, err)
+		}
+	}()
 	if m, err = s.model.CloneUnder(name, at, s.config.Force); err != nil {
 		return nil, false, err
 	}

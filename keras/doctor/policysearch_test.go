@@ -221,6 +221,27 @@ func TestSearchBudget(t *testing.T) {
 	}
 }
 
+// TestSearchSilentFault: a branch that learns nothing in float16 does not show in the loss
+// of a few steps, but in its gradients.
+func TestSearchSilentFault(t *testing.T) {
+	m, data := searched(t, func(x *keras.Tensor) *keras.Tensor {
+		y := layerOf("own_norm", ownNorm, dense("branch", 64, "", x))
+		y = layerOf("small", func(x *keras.Tensor) *keras.Tensor { return x.MulScalar(0.01) }, y)
+		return keras.Apply(&layers.Add{}, x, y)
+	})
+	r := search(t, m, data, doctor.SearchConfig{Tolerance: 0.1})
+	i := slices.IndexFunc(r.Rejected, func(p doctor.Point) bool { return p.Policy == "mixed_float16" && len(p.Map) == 0 })
+	if i < 0 {
+		t.Fatalf("got %+v, want mixed_float16 to be rejected", r.Rejected)
+	}
+	if v := r.Rejected[i].Verified; !(v.Loss[0] < 0.1 && v.Loss[1] < 0.1) || v.Worst != "branch/kernel" || !(v.Gradient > 0.5) || !strings.Contains(v.Why, "the gradient of branch/kernel is off by") {
+		t.Errorf("it was rejected for %+v, want the gradient of branch/kernel", v)
+	}
+	if r.Chosen.Map["own_norm"] == "" {
+		t.Errorf("got %+v, want own_norm not in float16", r.Chosen)
+	}
+}
+
 // TestSearchScale: a loss scale that is too large at first comes down before the second
 // half, and the batches of skipped steps are not lost.
 func TestSearchScale(t *testing.T) {
