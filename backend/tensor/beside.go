@@ -100,6 +100,11 @@ type BesideOptions struct {
 	// computed or given. Movements, such as Reshape, have none: they round nothing.
 	Only func(*Tap) bool
 
+	// Update includes what lies between gradients and new values of variables, and is
+	// stored in float32 or wider: the terms of the optimizer. Most steps round nothing
+	// there, and have more numbers there than elsewhere.
+	Update bool
+
 	// Promote changes the step: values for which it returns a wider type are
 	// computed in that type. Nil changes nothing. It is a remedy on trial.
 	Promote func(*Tap) dtype.DType
@@ -142,6 +147,7 @@ func (fn *Func[In, Out]) Beside(ctx context.Context, in In, o BesideOptions) (ta
 type besideKey struct {
 	wide                dtype.DType
 	free, local, effect bool
+	update              bool
 }
 
 // kept reports whether the options select values by no function, which cannot be
@@ -194,7 +200,7 @@ func (b *beside) read(results []*Tensor) (*Taps, error) {
 // beside finds or makes the plan for arguments like those of the call in progress.
 func (fn *Func[In, Out]) beside(ctx context.Context, in In, o BesideOptions) (*beside, error) {
 	o.Local = o.Local || o.Effect
-	key := besideKey{o.Wide, o.Free, o.Local, o.Effect}
+	key := besideKey{o.Wide, o.Free, o.Local, o.Effect, o.Update}
 	if o.kept() {
 		if p := fn.core.find(key); p != nil {
 			return p.beside, nil
@@ -421,9 +427,10 @@ func (b *beside) compare(g *ir.Graph, derivative map[*ir.Value]*ir.Value, o Besi
 			return err
 		}
 	}
+	terms := b.terms()
 	for i, v := range values {
 		t := &b.taps.Values[i]
-		if o.Only != nil && !o.Only(t) || !v.Type.DType.IsFloat() || v.Op.Info().Class == op.Movement {
+		if terms[i] && !o.Update && !v.Type.DType.Is16() || o.Only != nil && !o.Only(t) || !v.Type.DType.IsFloat() || v.Op.Info().Class == op.Movement {
 			continue
 		}
 		if err := output(step[v], shadows[step[v]], comparison{tap: i}); err != nil {
@@ -457,6 +464,43 @@ func (b *beside) compare(g *ir.Graph, derivative map[*ir.Value]*ir.Value, o Besi
 		}
 	}
 	return nil
+}
+
+// terms marks what is computed after the gradients, but for the results and the new
+// values of variables. A step without gradients has none.
+func (b *beside) terms() []bool {
+	terms := make([]bool, len(b.taps.Values))
+	if len(b.taps.Derivatives) == 0 {
+		return terms
+	}
+	for i := range terms {
+		terms[i] = b.taps.Values[i].Op != op.Param
+	}
+	keep := func(i int) {
+		if i >= 0 {
+			terms[i] = false
+		}
+	}
+	for _, d := range b.taps.Derivatives {
+		keep(d.Loss)
+		for _, g := range d.Gradients {
+			keep(g)
+		}
+	}
+	for i := len(terms) - 1; i >= 0; i-- { // operands come first
+		if !terms[i] {
+			for _, a := range b.taps.Values[i].Args {
+				terms[a] = false
+			}
+		}
+	}
+	for _, i := range b.taps.Results {
+		keep(i)
+	}
+	for _, a := range b.taps.Assigned {
+		keep(a.Tap)
+	}
+	return terms
 }
 
 // pairwise adds an operation on x and y, computed in d, to g.

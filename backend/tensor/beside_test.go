@@ -154,7 +154,20 @@ func TestBeside(t *testing.T) {
 	if g := taps.Values[d.Gradients[0]]; !g.Scaled || !g.Type.Equal(w.Type()) || !(relativeError(g.Shadow) > 1e-6 && relativeError(g.Shadow) < 1e-2) {
 		t.Errorf("the gradient is %+v", g)
 	}
-	if v := taps.Values[taps.Assigned[0].Tap]; v.Scaled || !v.Type.Equal(w.Type()) {
+	// The terms of the update round nothing: with Update alone.
+	terms := func(taps *tensor.Taps) (n int) {
+		for _, v := range taps.Values {
+			if v.Path == "" && v.Op == op.Mul && v.Shadow != nil && v.Type.Equal(w.Type()) {
+				n++
+			}
+		}
+		return n
+	}
+	all := must[*tensor.Taps](t)(step.Beside(ctx, x, tensor.BesideOptions{Update: true}))
+	if terms(taps) != 0 || terms(all) == 0 {
+		t.Errorf("got statistics of %d terms of the update, and %d with Update; want none, and some", terms(taps), terms(all))
+	}
+	if v := taps.Values[taps.Assigned[0].Tap]; v.Scaled || v.Shadow == nil || !v.Type.Equal(w.Type()) {
 		t.Errorf("the new value is %+v", v)
 	}
 
