@@ -38,7 +38,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/examples/models"
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
@@ -57,6 +57,7 @@ var (
 	seed     = flag.Uint64("seed", 1, "of -random")
 	worst    = flag.Int("worst", 20, "how many of the worst rows -random prints")
 	memory   = flag.Bool("memory", false, "print what training steps need in memory, instead of times")
+	examined = flag.Bool("doctor", false, "print what it costs to examine training steps (keras/doctor), in steps under float32")
 )
 
 // row is one line of the table for each policy: an operation or a training
@@ -75,8 +76,8 @@ type row struct {
 	policies    []string // under which it makes a difference; nil = all
 	onlyPlanned bool     // for -memory alone
 
-	build func(ctx context.Context) (func() error, error)
-	plan  func() (keras.MemoryPlan, error) // of training steps
+	build   func(ctx context.Context) (func() error, error)
+	network func() (network, error) // of training steps, compiled
 }
 
 // spec says what a peer is to build: its "kind", and sizes by name.
@@ -138,13 +139,20 @@ func run(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("-ops: %w", err)
 	}
-	steps, err := pick(trainingSteps(), *stepRows, *opRows)
+	all := trainingSteps()
+	if *examined {
+		all = append(all, bert("bert-base", models.BERTBase, 128, 8))
+	}
+	steps, err := pick(all, *stepRows, *opRows)
 	if err != nil {
 		return fmt.Errorf("-rows: %w", err)
 	}
 	fmt.Fprintf(w, "%s; %s; %d threads\n\n", policy.EffectiveText(), runtime.Version(), runtime.GOMAXPROCS(0))
 	if *memory {
 		return memoryTable(ctx, w, steps, names)
+	}
+	if *examined {
+		return doctorTable(ctx, w, steps, names)
 	}
 	table := &table{w: w, policies: names}
 	defer table.close()

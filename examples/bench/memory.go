@@ -85,5 +85,9 @@ func growth(ctx context.Context, w io.Writer, r row, name string) error {
 // planned is what a step of a row needs under a policy.
 func planned(r row, name string) (keras.MemoryPlan, error) {
 	defer policy.SetGlobal(policy.SetGlobal(name))
-	return r.plan()
+	n, err := r.network()
+	if err != nil {
+		return keras.MemoryPlan{}, err
+	}
+	return n.model.PlanMemory(n.batch)
 }

@@ -33,13 +33,7 @@ func step(name string, batch int, s spec, flops float64, make func() (network, e
 			}
 			return func() error { return n.model.TrainStep(ctx, n.batch) }, nil
 		},
-		plan: func() (keras.MemoryPlan, error) {
-			n, err := compiled(make)
-			if err != nil {
-				return keras.MemoryPlan{}, err
-			}
-			return n.model.PlanMemory(n.batch)
-		},
+		network: func() (network, error) { return compiled(make) },
 	}
 }
 
