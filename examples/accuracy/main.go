@@ -13,6 +13,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"strings"
 	"time"
 
 	"gonum.org/v1/gonum/stat"
@@ -36,13 +37,20 @@ var (
 	mlps   = flag.Bool("mnist", true, "the guide's model and the larger one")
 	others = flag.Bool("programs", true, "the example programs; arguments after the flags are theirs")
 	only   = flag.String("only", "", "the example program to run (default: all)")
+	names  = flag.String("policies", "float32,mixed_bfloat16,mixed_float16", "policies, comma-separated")
 )
 
-var policies = []string{"float32", "mixed_bfloat16", "mixed_float16"}
+var policies []string // of -policies
 
 func main() { interrupt.Main(run) }
 
 func run(ctx context.Context) error {
+	policies = strings.Split(*names, ",")
+	for _, name := range policies {
+		if _, err := policy.Parse(name); err != nil {
+			return fmt.Errorf("-policies: %w", err)
+		}
+	}
 	fmt.Printf("%s, %s\n%s\n\n", time.Now().Format(time.DateOnly), runtime.Version(), policy.EffectiveText())
 	if *mlps {
 		if err := runMNIST(ctx); err != nil {
