@@ -145,9 +145,8 @@ func (fn *Func[In, Out]) Beside(ctx context.Context, in In, o BesideOptions) (ta
 
 // besideKey says what a plan runs beside the step; the zero value is nothing.
 type besideKey struct {
-	wide                dtype.DType
-	free, local, effect bool
-	update              bool
+	wide                        dtype.DType
+	free, local, effect, update bool
 }
 
 // kept reports whether the options select values by no function, which cannot be
