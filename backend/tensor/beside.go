@@ -58,7 +58,8 @@ type Assignment struct {
 
 	// Change compares how far a trainable variable moves with how far its shadow does.
 	// Change.Flushed of Change.Count elements stay where they are although an update
-	// moves them: lost updates. Nil for other variables.
+	// moves them: lost updates. Nil for other variables, and for those of float32 or
+	// wider unless BesideOptions.Update is set.
 	Change *op.Statistics
 }
 
@@ -100,9 +101,9 @@ type BesideOptions struct {
 	// computed or given. Movements, such as Reshape, have none: they round nothing.
 	Only func(*Tap) bool
 
-	// Update includes what lies between gradients and new values of variables, and is
-	// stored in float32 or wider: the terms of the optimizer. Most steps round nothing
-	// there, and have more numbers there than elsewhere.
+	// Update includes what is of the update alone and stored in float32 or wider: slots
+	// of the optimizer, terms between gradients and new values, and Assignment.Change.
+	// Most steps round nothing there, and have more numbers there than elsewhere.
 	Update bool
 
 	// Promote changes the step: values for which it returns a wider type are
@@ -410,7 +411,7 @@ func (b *beside) compare(g *ir.Graph, derivative map[*ir.Value]*ir.Value, o Besi
 	}
 	for i, a := range b.taps.Assigned {
 		before := was[a.Variable]
-		if a.Tap < 0 || before == nil || !a.Variable.Trainable() || !before.Type.DType.IsFloat() {
+		if a.Tap < 0 || before == nil || !a.Variable.Trainable() || !before.Type.DType.IsFloat() || !before.Type.DType.Is16() && !o.Update {
 			continue
 		}
 		after := values[a.Tap]
@@ -465,15 +466,16 @@ func (b *beside) compare(g *ir.Graph, derivative map[*ir.Value]*ir.Value, o Besi
 	return nil
 }
 
-// terms marks what is computed after the gradients, but for the results and the new
-// values of variables. A step without gradients has none.
+// terms marks what belongs to the update alone: what neither a loss nor a gradient is
+// computed from, but for results and the new values of variables that one is computed
+// from. A step without gradients has none.
 func (b *beside) terms() []bool {
 	terms := make([]bool, len(b.taps.Values))
 	if len(b.taps.Derivatives) == 0 {
 		return terms
 	}
 	for i := range terms {
-		terms[i] = b.taps.Values[i].Op != op.Param
+		terms[i] = true
 	}
 	keep := func(i int) {
 		if i >= 0 {
@@ -493,11 +495,19 @@ func (b *beside) terms() []bool {
 			}
 		}
 	}
+	slots := map[*Variable]bool{} // read by the update alone
+	for i, v := range b.taps.Values {
+		if v.Variable != nil && v.Op == op.Param {
+			slots[v.Variable] = terms[i]
+		}
+	}
 	for _, i := range b.taps.Results {
 		keep(i)
 	}
 	for _, a := range b.taps.Assigned {
-		keep(a.Tap)
+		if !slots[a.Variable] {
+			keep(a.Tap)
+		}
 	}
 	return terms
 }

@@ -164,6 +164,9 @@ func TestBeside(t *testing.T) {
 		return n
 	}
 	all := must[*tensor.Taps](t)(step.Beside(ctx, x, tensor.BesideOptions{Update: true}))
+	if taps.Assigned[0].Change != nil || all.Assigned[0].Change == nil {
+		t.Errorf("got the change of the float32 weight %v, and %v with Update; want none, and one", taps.Assigned[0].Change, all.Assigned[0].Change)
+	}
 	if terms(taps) != 0 || terms(all) == 0 {
 		t.Errorf("got statistics of %d terms of the update, and %d with Update; want none, and some", terms(taps), terms(all))
 	}
