@@ -296,7 +296,8 @@ func newEntry() *entry { return &entry{turn: make(chan struct{}, 1)} }
 // compiled before for a graph of the same structure and paths on the same
 // device with the same options. g is used up. The plan that the program runs
 // is returned with it and must not be changed. A plan that does not fit into the
-// device's memory limit is a *MemoryError. When the context ends first, its
+// device's memory limit is a *MemoryError. A program of o.Once is made for this call
+// alone. When the context ends first, its
 // error is returned, and nothing is remembered.
 func Compile(ctx context.Context, d driver.Device, g *ir.Graph, o ir.Options) (driver.Program, *ir.Graph, error) {
 	debug := DebugFromEnv()
@@ -322,7 +323,7 @@ func Compile(ctx context.Context, d driver.Device, g *ir.Graph, o ir.Options) (d
 		key = append(append(key, v.Path...), 0)
 	}
 	e := newEntry()
-	if Keeps(Programs) {
+	if Keeps(Programs) && !o.Once {
 		e = remembered(string(key))
 	}
 	select {

@@ -210,6 +210,9 @@ func TestCache(t *testing.T) {
 			t.Errorf("one program whatever the %s", what)
 		}
 	}
+	if once := (ir.Options{Once: true}); compile(d, op.Exp, "dense", once) == first || compile(d, op.Exp, "once", once) == compile(d, op.Exp, "once", ir.Options{}) {
+		t.Error("a program of Once is remembered, or was")
+	}
 	// The cache forgets, oldest first, instead of growing without end.
 	for i := range 1024 {
 		compile(d, op.Exp, fmt.Sprint(i), ir.Options{})

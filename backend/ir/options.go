@@ -24,6 +24,10 @@ type Options struct {
 	// that are only inspected.
 	Unbounded bool
 
+	// Once says that the program is not remembered for graphs like this one: it is large,
+	// and seldom run again by others.
+	Once bool
+
 	// Trace, when not nil, is called with the graph before the first pass
 	// (name "") and after each one.
 	Trace func(pass string, g *Graph)

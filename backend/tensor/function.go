@@ -259,7 +259,7 @@ func (fn *Func[In, Out]) watch(ctx context.Context, in In, skip []string, see fu
 	defer fn.core.mu.Unlock()
 	fn.take(&in)
 	o := fn.core.options
-	o.Watch, o.Skip = true, slices.Concat(o.Skip, skip)
+	o.Watch, o.Once, o.Skip = true, true, slices.Concat(o.Skip, skip)
 	p, err := fn.compile(ctx, in, o)
 	if err != nil {
 		return err
