@@ -117,7 +117,8 @@ type BesideOptions struct {
 // user's. Both share arguments, variables and random numbers. The step computes
 // what Call would, to the bit.
 //
-// The plan is kept with the Function's other plans, unless Only or Promote is set.
+// The plan is kept with the Function's other plans, unless Only or Promote is set or it
+// computes in more than 256 MiB.
 //
 // Loops are unrolled where that makes at most 2^14 values. The shadow of a longer
 // one is a loop, which takes its own decisions, and what is inside is not shown.
@@ -197,6 +198,10 @@ func (b *beside) read(results []*Tensor) (*Taps, error) {
 	return &taps, nil
 }
 
+// maxKeptBeside is how many bytes a plan that is kept may compute in: those of large
+// steps would hold as much memory as a training, to save a little of their time.
+const maxKeptBeside = 256 << 20
+
 // beside finds or makes the plan for arguments like those of the call in progress.
 func (fn *Func[In, Out]) beside(ctx context.Context, in In, o BesideOptions) (*beside, error) {
 	o.Local = o.Local || o.Effect
@@ -233,7 +238,7 @@ func (fn *Func[In, Out]) beside(ctx context.Context, in In, o BesideOptions) (*b
 	if err != nil {
 		return nil, err
 	}
-	if o.kept() && backend.Keeps(backend.Plans) {
+	if o.kept() && p.graph.ArenaBytes <= maxKeptBeside && backend.Keeps(backend.Plans) {
 		fn.core.keep(p)
 	}
 	return b, nil
@@ -313,6 +318,7 @@ func (b *beside) compile(ctx context.Context, tr *trace, results []*Tensor, opti
 		return err
 	}
 	p := b.plan
+	options.Once = true // a remedy on trial is not run again, and memory for each value is much
 	if p.program, p.graph, err = backend.Compile(ctx, d, g, options); err != nil {
 		return err
 	}
