@@ -21,6 +21,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -209,6 +210,20 @@ type examination struct {
 	noise     map[string]bool // names of variables; nil: not known yet
 	report    *Report
 	tried     map[string]outcome
+	large     bool // a step takes much memory
+}
+
+// largeStep is how many elements all values of a large step have.
+const largeStep = 1 << 26
+
+// collect gives back the memory of what was run last: a copy of the model, its plan, and
+// what the plan computes in. The garbage collector would wait until there is as much
+// garbage as there is memory in use.
+func (e *examination) collect() {
+	if e.large {
+		runtime.GC()
+		runtime.GC() // what the first one leaves to cleanups
+	}
 }
 
 func newExamination(s subject, scaler *optimizers.LossScaleOptimizer, c Config) (*examination, error) {
@@ -242,6 +257,11 @@ func newExamination(s subject, scaler *optimizers.LossScaleOptimizer, c Config) 
 
 // inspect looks at what the step computes in.
 func (e *examination) inspect(taps *tensor.Taps) {
+	elements := 0
+	for _, t := range taps.Values {
+		elements += t.Type.Shape.Size()
+	}
+	e.large = elements > largeStep
 	e.tolerance = 0.01
 	for _, u := range e.unitsOf(taps) {
 		e.order[u.name] = len(e.order)
@@ -315,6 +335,7 @@ func (e *examination) examine(ctx context.Context) error {
 		if free, err = e.observe(ctx, tensor.BesideOptions{Free: true}); err != nil {
 			return err
 		}
+		e.collect()
 	}
 	r.Scale = free.scaleAdvice(e.scale)
 	if stop, err := e.beyondPolicies(ctx, forced, free, origin); stop || err != nil {
@@ -545,6 +566,7 @@ func (e *examination) findNoise(ctx context.Context) error {
 			return err
 		}
 	}
+	defer e.collect()
 	e.noise = map[string]bool{}
 	for _, d := range r.Derivatives {
 		for i, g := range d.Gradients {

@@ -83,6 +83,7 @@ func (e *examination) try(ctx context.Context, at policy.Map) (bool, error) {
 	scale := e.scale
 	for {
 		taps, scaled, err := e.under(ctx, at, scale)
+		e.collect()
 		r, err := e.observed(taps, err)
 		if err != nil {
 			return false, err
