@@ -55,7 +55,8 @@ func SaveSafetensors(path string, m *keras.Model) error {
 }
 
 // LoadSafetensors sets the weights of a model, which must be built, from a
-// safetensors file. It must have all of them by name, and no others.
+// safetensors file. It must have all of them by name, and no others. See
+// [ImportSafetensors] for files with other names.
 func LoadSafetensors(path string, m *keras.Model) error {
 	_, err := opened(path, func(f *os.File, size int64) (struct{}, error) {
 		arrays, err := parseSafetensors(f, size)

@@ -1,8 +1,9 @@
 // Package saving keeps models and weights in the files of others: Keras's
 // `.weights.h5` ([SaveWeights], [LoadWeights]) and `.keras` ([Save], [Load]),
 // safetensors ([SaveSafetensors], [LoadSafetensors]) and NumPy's npz
-// ([SaveNPZ], [LoadNPZ]). Checkpoints of a training, which resume to the bit,
-// are in package checkpoint.
+// ([SaveNPZ], [LoadNPZ]). [ImportSafetensors] reads the files of programs with other
+// names and layouts, whole or in part. Checkpoints of a training, which resume to
+// the bit, are in package checkpoint.
 //
 // Rules:
 //   - Weights have no policy: each is stored in its variable's type and
