@@ -147,26 +147,6 @@ type Pretrained struct {
 	Report saving.ImportReport
 }
 
-// first returns the first number that is not 0.
-func first(of ...int) int {
-	for _, n := range of {
-		if n != 0 {
-			return n
-		}
-	}
-	return 0
-}
-
-// given returns the first pointer that is not nil.
-func given[T any](of ...*T) *T {
-	for _, p := range of {
-		if p != nil {
-			return p
-		}
-	}
-	return nil
-}
-
 // BertConfig reads the sizes of a BERT from the config.json of a directory.
 func BertConfig(dir string) (BertBackbone, error) {
 	s, err := readConfig(dir, "bert")
