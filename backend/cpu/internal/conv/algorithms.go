@@ -113,6 +113,12 @@ var algorithms = []exec.Algorithm[*problem]{
 		Applies: func(p *problem) string {
 			return p.unless(func() bool { return p.inArithmetic(true).inRegions() }, "micro-kernels do not take single pixels of it")
 		},
+		Pays: func(p *problem) string {
+			if k := p.inArithmetic(true); k.element == gemm.Pairs && k.pad == 0 && k.patchesPay() {
+				return "images are so small that gathered patches fill tiles better"
+			}
+			return ""
+		},
 		Build: func(p *problem) exec.Kernel { return newBorderGEMM(p.b, p.v, p.inArithmetic(true)) },
 	},
 	{
@@ -129,8 +135,12 @@ var wgradAlgorithms = []exec.Algorithm[*problem]{
 		Name:    "matmul",
 		Applies: (*problem).notProduct,
 		Pays: func(p *problem) string {
-			if p.WindowSize == 1 && p.from != dtype.Float64 && p.set != nil && p.inRuns(p.set) {
+			switch {
+			case p.WindowSize > 1 || p.from == dtype.Float64 || p.set == nil:
+			case p.inRuns(p.set):
 				return "runs of pixels are faster"
+			case p.wgrad().pointTaps():
+				return "few channels are faster in taps"
 			}
 			return ""
 		},

@@ -107,7 +107,8 @@ func (k *implicitGEMM) pointPlanes() bool {
 
 // planesCost is about the time that planeGEMM takes, in products of a vector. Measured:
 // a step of a low tile takes as long as one of three rows, copying 16 pixels of a plane
-// or transposing 16 sums of a channel as five, and all in float32 a fifth more.
+// or transposing 16 sums of a channel as five, or as ten where pixels of a plane are not
+// neighbours, and all in float32 a fifth more.
 func (k *implicitGEMM) planesCost() float64 {
 	p := *k
 	p.planeTiles()
@@ -126,7 +127,11 @@ func (k *implicitGEMM) planesCost() float64 {
 			lo, hi := tiling.Cut(h, heights, k.lanes)
 			cost += columns * (runs*(steps*max(2*(hi-lo), 5)+8) + 2*(hi-lo) + 20)
 		}
-		cost += rows * len(f.residues) * tiling.CeilDiv(f.pitch, 16) * (20 + 5*16*tiling.CeilDiv(planes, 16))
+		pixel := 5
+		if q.move[2] > 1 {
+			pixel = 10
+		}
+		cost += rows * len(f.residues) * tiling.CeilDiv(f.pitch, 16) * (20 + pixel*16*tiling.CeilDiv(planes, 16))
 		cost += k.Batch * q.count[1] * tiling.CeilDiv(q.count[2], 16) * (20 + 5*16*tiling.CeilDiv(k.lanes, 16))
 	})
 	if t.Step == 1 {
