@@ -13,14 +13,19 @@ import (
 // tensor of the variable's type, or nil where loss does not depend on it. The
 // graph that was recorded is the tape; nothing needs to be watched.
 //
-// A variable assigned earlier in the same step is differentiated at the value
-// it had when the step began. 16-bit gradients of float32 variables are stored
+// The values of a variable before and after an assignment in the same step are
+// leaves, and the derivative is the sum of those by both, as with TensorFlow's tape: a
+// loss computed after a step of an optimizer has no derivatives through that step.
+// 16-bit gradients of float32 variables are stored
 // in float32 directly (see Tensor.Widen).
 func Gradients(loss *Tensor, vars []*Variable) []*Tensor {
 	leaves := map[*Variable][]*Tensor{}
 	visit(func(t *Tensor) {
-		if t.variable != nil {
+		switch {
+		case t.variable != nil:
 			leaves[t.variable] = append(leaves[t.variable], t)
+		case t.assigned != nil:
+			leaves[t.assigned] = append(leaves[t.assigned], t)
 		}
 	}, loss)
 	var at []*Tensor

@@ -89,7 +89,7 @@ func (c *core) recordOnce(ctx context.Context, tr *trace, call func(*trace), fin
 		recording.trace = nil
 		tr.done = true
 		for _, v := range slices.Concat(listed, tr.assigned) {
-			v.leaf, v.bound = nil, nil
+			v.leaf, v.bound, v.latest = nil, nil, nil
 		}
 	}()
 	for _, v := range listed {

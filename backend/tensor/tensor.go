@@ -32,6 +32,7 @@ type Tensor struct {
 
 	data     *storage  // elements, once computed
 	variable *Variable // the variable this is the value of, for leaves
+	assigned *Variable // the variable this is the value of, after an assignment in the recording
 	argument int       // position among a Function's arguments, -1 for others
 
 	trace    *trace       // the recording it belongs to, nil outside a Function

@@ -34,6 +34,8 @@ type Variable struct {
 	// While a Function is recorded:
 	leaf  *Tensor // the value at the start of the step
 	bound *Tensor // the value now
+
+	latest *Tensor // what Value last returned after an assignment in the step
 }
 
 // NewVariable returns a variable. init fills in the initial value when it is first
@@ -93,10 +95,15 @@ func (v *Variable) SetConstraint(f func(*Tensor) *Tensor) { v.constrain = f }
 // Reset.
 func (v *Variable) SetInitializer(init func(dst []float64) error) { v.init = init }
 
-// Value is the tensor that v is bound to now.
+// Value is the value of v now. Gradients end at it, also where v was assigned earlier in
+// the same recording: see Gradients.
 func (v *Variable) Value() *Tensor {
-	if v.bound != nil {
+	switch {
+	case v.bound == nil:
+	case v.bound == v.leaf || !v.typ.DType.IsFloat():
 		return v.bound
+	default:
+		return v.reassigned()
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -104,6 +111,18 @@ func (v *Variable) Value() *Tensor {
 		v.value = &Tensor{op: op.Param, typ: v.typ, variable: v, seq: sequence.Add(1), argument: -1}
 	}
 	return v.value
+}
+
+// reassigned is the value of v after an assignment of this recording. It is a leaf: that
+// v was assigned says nothing about how a loss depends on it.
+func (v *Variable) reassigned() *Tensor {
+	if u := v.latest; u != nil && u.args[0] == v.bound {
+		return u
+	}
+	u := v.bound.record(op.Identity, op.Attr{}, v.bound)
+	u.stop, u.assigned, u.gradient, u.scaled = true, v, nil, nil
+	v.latest = u
+	return u
 }
 
 // Assign rebinds v to t inside a Function: when the step succeeds, v has the
