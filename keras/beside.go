@@ -49,7 +49,7 @@ func (m *Model) StepVariables(b Batch) (all []*Variable, err error) {
 	if _, err := t.train.MemoryOf(b); err != nil {
 		return nil, err
 	}
-	all = slices.Concat(m.Variables(), t.optimizer.Variables(), t.Variables())
+	all = slices.Concat(m.Variables(), t.optimizer.Variables(), t.Variables(), t.others().Variables())
 	if t.guard != nil {
 		all = append(all, t.guard.Variables()...)
 	}

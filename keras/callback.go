@@ -64,7 +64,7 @@ type Run struct {
 
 // Read returns the logs of the epoch so far. It reads totals back from the
 // device, so a hook that calls it at every batch slows training down.
-func (r *Run) Read() (Logs, error) { return r.Model.training.read(nil) }
+func (r *Run) Read() (Logs, error) { return r.Model.training.read(r.Model.training.ownTrain, nil) }
 
 // Metric returns the compiled metric with that name in the logs, with or
 // without "val_"; nil if there is none.

@@ -35,6 +35,21 @@ type CompileConfig struct {
 	// computes in float16. Default: true.
 	AutoScaleLoss *bool
 
+	// TrainStep and TestStep are what Fit, TrainOnBatch and TrainStep do for a batch,
+	// and what Evaluate and validations do, instead of the built-in steps (Keras: an
+	// overridden train_step and test_step). Like a Function they run as Go code only
+	// while they are recorded. They get the model as an argument because tools compile
+	// copies of it, as MaxBatch does. A Loss is not required then; without a Loss and a
+	// TestStep the model cannot be evaluated. See StepLogs, ComputeLoss and
+	// ComputeMetrics.
+	TrainStep, TestStep func(m *Model, b Batch) StepLogs
+
+	// Parts is what TrainStep and TestStep use besides the model, the Optimizer and what
+	// they log: other models, optimizers, states of random numbers. Checkpoints have
+	// them, too. Without an Optimizer the first one among them counts as it, for logs and
+	// callbacks; optimizers in Parts are not wrapped in a LossScaleOptimizer.
+	Parts []Stateful
+
 	// NonFinite is the treatment of a training step whose loss, gradients or
 	// moving statistics are not finite, under every policy: NonFiniteApply,
 	// NonFiniteSkip or NonFiniteError. Default: NonFiniteApply, as in Keras.
@@ -46,13 +61,16 @@ type training struct {
 	config    CompileConfig
 	wrapped   *optimizers.LossScaleOptimizer // made around config.Optimizer, also by an earlier Compile
 	optimizer optimizers.Optimizer
+	every     []optimizers.Optimizer         // see optimizers
 	scaler    *optimizers.LossScaleOptimizer // nil when losses are not scaled
 	outputs   []output                       // nil until prepared
 	total     *metrics.Mean                  // the loss over an epoch
 	guard     *guard                         // nil: steps that are not finite are applied
 	trained   *trained                       // nil until prepared
 	train     *tensor.Func[Batch, none]
-	test      *tensor.Func[Batch, none]
+	test      *tensor.Func[Batch, none] // nil: the model cannot be evaluated
+	ownTrain  *ownStep                  // nil: the built-in step
+	ownTest   *ownStep
 }
 
 // output is how one output of the model is judged.
@@ -75,8 +93,10 @@ func (m *Model) Compile(c CompileConfig) error {
 	switch {
 	case c.NonFinite < NonFiniteApply || c.NonFinite > NonFiniteError:
 		return m.errorf("Compile: NonFinite is %d, want NonFiniteApply, NonFiniteSkip or NonFiniteError", int(c.NonFinite))
-	case c.Loss == nil && len(c.Losses) == 0:
+	case c.Loss == nil && len(c.Losses) == 0 && c.TrainStep == nil:
 		return m.errorf("Compile: no Loss given")
+	case len(c.Parts) > 0 && c.TrainStep == nil && c.TestStep == nil:
+		return m.errorf("Compile: Parts are given, but neither a TrainStep nor a TestStep that could use them")
 	case c.Loss != nil && len(c.Losses) > 0:
 		return m.errorf("Compile: both Loss and Losses are given; use one")
 	case len(c.Metrics) > 0 && len(c.OutputMetrics) > 0:
@@ -97,6 +117,18 @@ func (m *Model) Compile(c CompileConfig) error {
 			return m.errorf("Compile: a loss is a nil %T", l)
 		}
 	}
+	for i, p := range c.Parts {
+		if isNil(p) {
+			return m.errorf("Compile: Parts[%d] is nil", i)
+		}
+		if o, ok := p.(optimizers.Optimizer); ok {
+			if err := optimizers.Check(o); err != nil {
+				return m.errorf("Compile: Parts[%d]: %w", i, err)
+			}
+			t.optimizer = cmp.Or(t.optimizer, o)
+		}
+	}
+	t.ownTrain, t.ownTest = newOwnStep("TrainStep", c.TrainStep), newOwnStep("TestStep", c.TestStep)
 	if t.optimizer == nil {
 		t.optimizer = &optimizers.RMSprop{}
 	}
@@ -150,9 +182,36 @@ func (m *Model) Optimizer() optimizers.Optimizer {
 
 // ready makes sure that the model can be trained on batches like b.
 func (m *Model) ready(b Batch) error {
-	switch {
-	case m.training == nil:
+	if m.training == nil {
 		return m.errorf("%w; call Compile before Fit, Evaluate or TrainOnBatch", ErrNotCompiled)
+	}
+	return m.readyFor(m.training.ownTrain, b)
+}
+
+// readyToTest makes sure that the model can be evaluated on batches like b.
+func (m *Model) readyToTest(b Batch) error {
+	if m.training == nil {
+		return m.errorf("%w; call Compile before Fit, Evaluate or TrainOnBatch", ErrNotCompiled)
+	}
+	if err := m.readyFor(m.training.ownTest, b); err != nil {
+		return err
+	}
+	if m.training.test == nil {
+		return m.errorf("it was compiled with a TrainStep and neither a Loss nor a TestStep; give one of them to evaluate it")
+	}
+	return nil
+}
+
+// readyFor is ready for a step of the user's, or with nil a built-in one.
+func (m *Model) readyFor(own *ownStep, b Batch) error {
+	switch {
+	case own != nil && (m.built || b.X != nil):
+		if !m.built {
+			if err := m.buildFor(b.X); err != nil {
+				return err
+			}
+		}
+		return m.prepare() // the step knows what it takes
 	case b.X == nil:
 		return m.errorf("the batch has no X")
 	case b.Y == nil:
@@ -219,24 +278,52 @@ func (m *Model) prepare() error {
 			outs[i].mean = &metrics.Mean{Name: name + "_loss"}
 		}
 	}
-	if t.scaler == nil && m.computesIn(dtype.Float16) && (t.config.AutoScaleLoss == nil || *t.config.AutoScaleLoss) {
+	if t.scaler == nil && !t.given() && m.computesIn(dtype.Float16) && (t.config.AutoScaleLoss == nil || *t.config.AutoScaleLoss) {
 		if t.wrapped == nil {
 			t.wrapped = &optimizers.LossScaleOptimizer{Inner: t.optimizer}
 		}
 		t.scaler, t.optimizer = t.wrapped, t.wrapped
 	}
 	t.outputs, t.trained = outs, m.trained()
-	owners := []Stateful{m, t.optimizer, t, t.trained}
+	t.train = m.trainFunction()
+	if t.ownTest != nil {
+		t.test = Function(func(b Batch) none { return m.ownTestStep(b) }, append([]Stateful{m, t.optimizer, t, t.ownTest}, t.config.Parts...)...)
+	} else if t.ownTrain == nil || slices.ContainsFunc(ls, func(l losses.Loss) bool { return l != nil }) {
+		t.test = Function(m.testStep, m, t)
+	}
+	m.keepPlans()
+	return nil
+}
+
+// trainFunction makes a Function of the training step.
+func (m *Model) trainFunction() *tensor.Func[Batch, none] {
+	t := m.training
+	owners := append([]Stateful{m, t.optimizer, t, t.trained}, t.config.Parts...)
+	for _, p := range t.config.Parts {
+		if other, ok := p.(*Model); ok {
+			owners = append(owners, other.trained())
+		}
+	}
 	if t.guard != nil {
 		owners = append(owners, t.guard)
 	}
-	t.train = Function(m.trainStep, owners...)
-	t.test = Function(m.testStep, m, t)
-	if m.plans > 0 {
-		t.train.KeepPlans(m.plans)
-		t.test.KeepPlans(m.plans)
+	if t.ownTrain != nil {
+		return Function(m.ownTrainStep, owners...)
 	}
-	return nil
+	return Function(m.trainStep, owners...)
+}
+
+// keepPlans tells the Functions how many plans to keep, if KeepPlans was called.
+func (m *Model) keepPlans() {
+	t := m.training
+	if m.plans == 0 || t == nil {
+		return
+	}
+	for _, f := range []*tensor.Func[Batch, none]{t.train, t.test} {
+		if f != nil {
+			f.KeepPlans(m.plans)
+		}
+	}
 }
 
 // trained is which weights and layers are trainable when the training step is
@@ -306,8 +393,28 @@ func (t *trained) changed(what string, on bool) error {
 // Variables lists the totals of the loss and the metrics.
 func (t *training) Variables() []*Variable {
 	all := slices.Clone(t.total.Variables())
-	t.eachMetric(func(_ string, m metrics.Accumulator) { all = append(all, m.Variables()...) })
+	add := func(_ string, m metrics.Accumulator) {
+		for _, v := range m.Variables() {
+			if !slices.Contains(all, v) {
+				all = append(all, v)
+			}
+		}
+	}
+	t.eachMetric(add)
+	if t.ownTrain != nil {
+		t.ownTrain.each(add)
+	}
 	return all
+}
+
+// each calls f for everything that a step logs, by name: a built-in one if own is nil.
+func (t *training) each(own *ownStep, f func(name string, m metrics.Accumulator)) {
+	if own != nil {
+		own.each(f)
+		return
+	}
+	f("loss", t.total)
+	t.eachMetric(f)
 }
 
 // eachMetric calls f for every metric but the total loss, with its log name.
@@ -373,9 +480,9 @@ func (m *Model) trainStep(b Batch) none {
 	case t.guard == nil:
 		update()
 	case t.scaler != nil: // which skips steps with gradients that overflow
-		t.guard.update(m, loss, nil, update)
+		t.guard.update(loss.AllFinite(), nil, []*Model{m}, update)
 	default:
-		t.guard.update(m, loss, gradients, update)
+		t.guard.update(loss.AllFinite(), gradients, []*Model{m}, update)
 	}
 	return none{}
 }
@@ -432,8 +539,12 @@ func callLoss(l losses.Loss, y, p, w *Tensor) *Tensor {
 // track adds the batch to the totals. The loss of an epoch is the mean over
 // its samples, so a batch counts with its size.
 func (t *training) track(b Batch, predictions, loss *Tensor) {
+	t.total.AddWeighted(loss, tensor.Scalar(loss.DType(), float64(predictions.Unpack()[0].Dim(0))))
+	t.trackMetrics(b, predictions)
+}
+
+func (t *training) trackMetrics(b Batch, predictions *Tensor) {
 	ys, ps, _ := t.judged(b, predictions)
-	t.total.AddWeighted(loss, tensor.Scalar(loss.DType(), float64(ps[0].Dim(0))))
 	for i := range t.outputs {
 		for _, m := range t.outputs[i].metrics {
 			m.Update(ys[i], ps[i])
@@ -453,22 +564,32 @@ func (t *training) judged(b Batch, predictions *Tensor) (ys, ps, ws []*Tensor) {
 	return b.Y.Unpack(), predictions.Unpack(), ws
 }
 
-// reset starts the totals again.
-func (t *training) reset() error {
-	if err := t.total.Reset(); err != nil {
+// reset starts the totals of a step again: those of a built-in one if own is nil.
+func (t *training) reset(own *ownStep) error {
+	if err := t.total.Reset(); err != nil { // which also counts samples, see unseen
 		return err
 	}
 	var first error
-	t.eachMetric(func(_ string, m metrics.Accumulator) { first = cmp.Or(first, m.Reset()) })
+	t.each(own, func(_ string, m metrics.Accumulator) { first = cmp.Or(first, m.Reset()) })
 	return first
 }
 
-// read appends the totals so far, sorted by name as Keras prints them.
-func (t *training) read(dst Logs) (Logs, error) {
+// restart is reset of a step that may not be recorded yet for any batch, so that what it
+// logs is unknown: metrics among it may have counted before, in the other step.
+func (t *training) restart(own *ownStep, f *tensor.Func[Batch, none], b Batch) error {
+	if own != nil && len(own.logs) == 0 {
+		if _, err := f.MemoryOf(b); err != nil {
+			return err
+		}
+	}
+	return t.reset(own)
+}
+
+// read appends the totals of a step so far, sorted by name as Keras prints them.
+func (t *training) read(own *ownStep, dst Logs) (Logs, error) {
 	from := len(dst)
-	loss, err := t.total.Result()
-	dst = append(dst, Log{"loss", loss})
-	t.eachMetric(func(name string, m metrics.Accumulator) {
+	var err error
+	t.each(own, func(name string, m metrics.Accumulator) {
 		v, e := m.Result()
 		err = cmp.Or(err, e)
 		dst = append(dst, Log{name, v})
@@ -493,18 +614,22 @@ func (m *Model) TestOnBatch(ctx context.Context, b Batch) (Logs, error) {
 }
 
 func (m *Model) onBatch(ctx context.Context, b Batch, train bool) (Logs, error) {
-	where := "TestOnBatch"
+	where, ready := "TestOnBatch", m.readyToTest
 	if train {
-		where = "TrainOnBatch"
+		where, ready = "TrainOnBatch", m.ready
 	}
 	if err := needs(ctx, where); err != nil {
 		return nil, err
 	}
-	if err := m.ready(b); err != nil {
+	if err := ready(b); err != nil {
 		return nil, err
 	}
 	t := m.training
-	if err := t.reset(); err != nil {
+	own, f := t.ownTest, t.test
+	if train {
+		own, f = t.ownTrain, t.train
+	}
+	if err := t.restart(own, f, b); err != nil {
 		return nil, err
 	}
 	var err error
@@ -516,7 +641,7 @@ func (m *Model) onBatch(ctx context.Context, b Batch, train bool) (Logs, error) 
 	if err != nil {
 		return nil, pipeline.WithCause(ctx, err)
 	}
-	return t.read(nil)
+	return t.read(own, nil)
 }
 
 // StepResult describes the last training step: whether it was applied or
@@ -574,10 +699,7 @@ func (m *Model) planMemory(step *tensor.Func[Batch, none], b Batch) (p MemoryPla
 // last. The default is 64; n below 1 counts as 1. See tensor.Func.KeepPlans.
 func (m *Model) KeepPlans(n int) {
 	m.plans = max(n, 1)
-	if t := m.training; t != nil && t.train != nil {
-		t.train.KeepPlans(m.plans)
-		t.test.KeepPlans(m.plans)
-	}
+	m.keepPlans()
 	m.predicting.Lock()
 	defer m.predicting.Unlock()
 	if m.prediction != nil {

@@ -38,11 +38,11 @@ func (m *Model) evaluate(ctx context.Context, source epochs, steps int) (Logs, e
 		if err != nil {
 			return nil, fmt.Errorf("Evaluate: batch %d: %w", n+1, err)
 		}
-		if err := m.ready(b); err != nil {
+		if err := m.readyToTest(b); err != nil {
 			return nil, err
 		}
 		if n == 0 {
-			if err := m.training.reset(); err != nil {
+			if err := m.training.restart(m.training.ownTest, m.training.test, b); err != nil {
 				return nil, err
 			}
 		}
@@ -57,7 +57,7 @@ func (m *Model) evaluate(ctx context.Context, source epochs, steps int) (Logs, e
 	if n == 0 {
 		return nil, fmt.Errorf("Evaluate: %w", ErrEmptyDataset)
 	}
-	return m.training.read(nil)
+	return m.training.read(m.training.ownTest, nil)
 }
 
 // predictRows is how many samples Predict takes at a time.

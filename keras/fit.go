@@ -237,8 +237,10 @@ func (f *fitting) fit(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := optimizers.FinalizeVariables(f.m.training.optimizer); err != nil {
-		return err
+	for _, o := range f.m.training.optimizers() {
+		if err := optimizers.FinalizeVariables(o); err != nil {
+			return err
+		}
 	}
 	return f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.TrainEnd })
 }
@@ -282,7 +284,7 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 				return err
 			}
 			if !resumed {
-				if err := t.reset(); err != nil {
+				if err := t.restart(t.ownTrain, t.train, b); err != nil {
 					return err
 				}
 			}
@@ -382,7 +384,7 @@ func (f *fitting) stepped(ctx context.Context, b Batch) error {
 		return err
 	}
 	if f.progress.due(r.Step) {
-		logs, err := t.read(f.logs[:0])
+		logs, err := t.read(t.ownTrain, f.logs[:0])
 		if err != nil {
 			return err
 		}
@@ -405,7 +407,7 @@ func (f *fitting) reported() string {
 func (f *fitting) giveUp(ctx context.Context, b Batch, why error, hint string) error {
 	// The totals include non-finite losses, which would hide the first non-finite
 	// value.
-	if err := f.m.training.reset(); err != nil {
+	if err := f.m.training.reset(f.m.training.ownTrain); err != nil {
 		return err
 	}
 	first, err := f.m.training.train.FirstNonFinite(ctx, b)
@@ -447,7 +449,7 @@ func inBatch(n *tensor.NonFinite, b Batch) *tensor.NonFinite {
 // StepsPerEpoch.
 func (f *fitting) finish(ctx context.Context, epoch int, at Position) error {
 	r, t := f.run, f.m.training
-	logs, err := t.read(nil)
+	logs, err := t.read(t.ownTrain, nil)
 	if err != nil {
 		return err
 	}
@@ -500,28 +502,36 @@ func (f *fitting) validate(ctx context.Context) (Logs, error) {
 // lastStep returns the logs of an epoch that describe its last step.
 func (f *fitting) lastStep() (Logs, error) {
 	t := f.m.training
-	res, err := t.result()
-	if err != nil {
-		return nil, err
-	}
 	var logs Logs
-	if t.scaler != nil {
-		logs = Logs{{"loss_scale", res.LossScale}}
+	for i, o := range t.optimizers() {
+		prefix := ""
+		res, err := t.result() // which counts steps of all optimizers
+		if i > 0 {
+			prefix = t.nameOf(i) + "_"
+			res, err = optimizers.Result(o)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if _, ok := o.(*optimizers.LossScaleOptimizer); ok {
+			logs = append(logs, Log{prefix + "loss_scale", res.LossScale})
+		}
+		if i == 0 && t.skips() {
+			logs = append(logs, Log{"skipped_steps", float64(res.SkippedSteps)})
+		}
+		if _, ok := o.(optimizers.Reporter); ok {
+			logs = append(logs, Log{prefix + "gradient_norm", res.GradientNorm})
+		}
+		rate, err := optimizers.CurrentLearningRate(o)
+		switch {
+		case errors.Is(err, errors.ErrUnsupported):
+		case err != nil:
+			return nil, err
+		default:
+			logs = append(logs, Log{prefix + "learning_rate", rate})
+		}
 	}
-	if t.skips() {
-		logs = append(logs, Log{"skipped_steps", float64(res.SkippedSteps)})
-	}
-	if _, ok := t.optimizer.(optimizers.Reporter); ok {
-		logs = append(logs, Log{"gradient_norm", res.GradientNorm})
-	}
-	rate, err := optimizers.CurrentLearningRate(t.optimizer)
-	switch {
-	case errors.Is(err, errors.ErrUnsupported):
-		return logs, nil
-	case err != nil:
-		return nil, err
-	}
-	return append(logs, Log{"learning_rate", rate}), nil
+	return logs, nil
 }
 
 // show returns the items of the progress line for logs: the loss scale is among them

@@ -31,6 +31,9 @@ func (m *Model) MaxBatch(b Batch, budget Bytes, policyName string) (n int, err e
 	}
 	at := m
 	if policyName != "" {
+		if len(m.training.config.Parts) > 0 {
+			return 0, m.errorf("MaxBatch: it was compiled with Parts, which a copy under %s would share; give no policy", policyName)
+		}
 		if at, err = m.cloneCompiled(policyName); err != nil {
 			return 0, err
 		}
@@ -40,8 +43,7 @@ func (m *Model) MaxBatch(b Batch, budget Bytes, policyName string) (n int, err e
 	}
 	return largest(budget, func(n int) (Bytes, error) {
 		// A separate Function, whose plans are dropped with it.
-		step := Function(at.trainStep, at, at.training.optimizer, at.training)
-		plan, err := at.planMemory(step, b.resized(n))
+		plan, err := at.planMemory(at.trainFunction(), b.resized(n))
 		return plan.Peak, err
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -57,18 +58,19 @@ func (g *guard) Variables() []*Variable { return []*Variable{g.skipped, g.inRow}
 // skips reports whether steps are skipped, rather than refused.
 func (g *guard) skips() bool { return g != nil && g.action == NonFiniteSkip }
 
-// update records f, which updates the model and the totals, so that a non-finite step
-// changes nothing, including earlier assignments. gradients are those that no loss
-// scale checks.
-func (g *guard) update(m *Model, loss *Tensor, gradients []*Tensor, f func()) {
+// update records f, which updates models and totals, so that a non-finite step changes
+// nothing, including earlier assignments. ok says whether what the caller knows is
+// finite; gradients are those that no loss scale checks.
+func (g *guard) update(ok *Tensor, gradients []*Tensor, ms []*Model, f func()) {
 	since := tensor.SequencePoint()
-	ok := loss.AllFinite()
 	if all := optimizers.AllFinite(gradients); all != nil {
 		ok = ok.And(all)
 	}
-	for _, v := range m.Variables() {
-		if v.Statistic() {
-			ok = ok.And(v.Value().AllFinite())
+	for _, m := range ms {
+		for _, v := range m.Variables() {
+			if v.Statistic() {
+				ok = ok.And(v.Value().AllFinite())
+			}
 		}
 	}
 	zero := tensor.Scalar(dtype.Int64, 0)
@@ -163,6 +165,16 @@ func (t *training) result() (optimizers.StepResult, error) {
 	if err != nil {
 		return r, err
 	}
+	for _, o := range t.optimizers()[1:] {
+		other, err := optimizers.Result(o)
+		if err != nil {
+			return r, err
+		}
+		r.SkippedSteps += other.SkippedSteps
+		r.ConsecutiveSkips = max(r.ConsecutiveSkips, other.ConsecutiveSkips)
+		r.SkipsAtFloor = max(r.SkipsAtFloor, other.SkipsAtFloor)
+		r.Applied = r.Applied && other.Applied
+	}
 	skipped, inRow, err := t.guard.counts()
 	r.SkippedSteps += skipped
 	r.ConsecutiveSkips += inRow
@@ -171,4 +183,9 @@ func (t *training) result() (optimizers.StepResult, error) {
 }
 
 // skips reports whether steps may be skipped.
-func (t *training) skips() bool { return t.scaler != nil || t.guard.skips() }
+func (t *training) skips() bool {
+	return t.scaler != nil || t.guard.skips() || slices.ContainsFunc(t.optimizers(), func(o optimizers.Optimizer) bool {
+		_, ok := o.(*optimizers.LossScaleOptimizer)
+		return ok
+	})
+}

@@ -47,6 +47,7 @@ type State struct {
 	Model     []Array         // weights and states of random numbers
 	Optimizer []Array         // slots, iterations, learning rate, averages, accumulators, the loss scale and its counters
 	Metrics   []Array         // totals of loss and metrics
+	Parts     []Array         // of CompileConfig.Parts
 
 	Skipped, SkippedInRow int64 // steps that NonFiniteSkip left out: all, and those since the last that it did not
 
@@ -273,7 +274,7 @@ type section struct {
 
 func (f *fitting) parts(s *State) []section {
 	t := f.m.training
-	return []section{{"model", f.m, &s.Model}, {"optimizer", t.optimizer, &s.Optimizer}, {"metrics", t, &s.Metrics}}
+	return []section{{"model", f.m, &s.Model}, {"optimizer", t.optimizer, &s.Optimizer}, {"metrics", t, &s.Metrics}, {"parts", t.others(), &s.Parts}}
 }
 
 // check compares the setup of a checkpoint with that of the Fit to resume.

@@ -147,6 +147,21 @@ type Averager interface {
 	SwapEMA() error
 }
 
+// Minimize records a step of o: the gradients of loss by vars, with the loss scale if o
+// is a LossScaleOptimizer, and their application (TensorFlow 2: Optimizer.minimize).
+// loss is not scaled yet. It belongs in a keras.Function or a TrainStep.
+func Minimize(o Optimizer, loss *tensor.Tensor, vars []*tensor.Variable) {
+	s, scaled := o.(*LossScaleOptimizer)
+	if scaled {
+		loss = s.GetScaledLoss(loss)
+	}
+	gradients := tensor.Gradients(loss, vars)
+	if scaled {
+		gradients = s.GetUnscaledGradients(gradients)
+	}
+	o.ApplyGradients(gradients, vars)
+}
+
 // Iterations returns the number of steps that o has applied. The error is
 // errors.ErrUnsupported when o is no StepCounter.
 func Iterations(o Optimizer) (int64, error) {

@@ -55,6 +55,7 @@ const (
 	partModel     = "model"
 	partOptimizer = "optimizer"
 	partMetrics   = "metrics"
+	partParts     = "parts" // only where there are any
 	partCallback  = "callback"
 )
 
@@ -82,6 +83,9 @@ func Save(path string, s *keras.State) error { return save(atomicfile.System{}, 
 func save(fs atomicfile.FS, path string, s *keras.State) error {
 	m := meta{s.Epoch, s.Step, s.Stopped, s.Data, s.Setup, s.History.Epochs, s.History.Logs, nil, s.Skipped, s.SkippedInRow}
 	parts := []Part{{partModel, s.Model}, {partOptimizer, s.Optimizer}, {partMetrics, s.Metrics}}
+	if len(s.Parts) > 0 {
+		parts = append(parts, Part{partParts, s.Parts})
+	}
 	for _, c := range s.Callbacks {
 		m.Callbacks = append(m.Callbacks, callback{c.Name, c.Data})
 		parts = append(parts, Part{partCallback, c.Arrays})
@@ -99,8 +103,12 @@ func Load(path string) (*keras.State, error) {
 	if err := json.Unmarshal(f.Meta, &m); err != nil {
 		return nil, fmt.Errorf("checkpoint: %s: %w", path, err)
 	}
+	fixed := 3
+	if len(f.Parts) > 3 && f.Parts[3].Name == partParts {
+		fixed = 4
+	}
 	if m.Epoch < 0 || m.Step < 0 || m.Data.Epoch < 0 || m.Data.Batch < 0 || len(m.Epochs) != len(m.Logs) ||
-		len(f.Parts) != 3+len(m.Callbacks) {
+		len(f.Parts) != fixed+len(m.Callbacks) {
 		return nil, fmt.Errorf("checkpoint: %s: its header contradicts itself", path)
 	}
 	s := &keras.State{
@@ -109,8 +117,11 @@ func Load(path string) (*keras.State, error) {
 		Model:   f.Parts[0].Arrays, Optimizer: f.Parts[1].Arrays, Metrics: f.Parts[2].Arrays,
 		Skipped: m.Skipped, SkippedInRow: m.SkippedInRow,
 	}
+	if fixed > 3 {
+		s.Parts = f.Parts[3].Arrays
+	}
 	for i, c := range m.Callbacks {
-		s.Callbacks = append(s.Callbacks, keras.CallbackState{Name: c.Name, Data: c.Data, Arrays: f.Parts[3+i].Arrays})
+		s.Callbacks = append(s.Callbacks, keras.CallbackState{Name: c.Name, Data: c.Data, Arrays: f.Parts[fixed+i].Arrays})
 	}
 	return s, nil
 }

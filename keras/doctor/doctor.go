@@ -114,7 +114,8 @@ type Suspect struct {
 	score float64
 }
 
-// Examine examines the training step of a compiled model on a batch.
+// Examine examines the training step of a compiled model on a batch. With Parts in its
+// CompileConfig the model is examined as ExamineStep does: no copies of it are tried.
 func Examine(ctx context.Context, m *keras.Model, b keras.Batch, c Config) (*Report, error) {
 	if m == nil {
 		return nil, fmt.Errorf("doctor: the model is nil")
@@ -127,6 +128,13 @@ func Examine(ctx context.Context, m *keras.Model, b keras.Batch, c Config) (*Rep
 		return nil, fmt.Errorf("doctor: the batch has no X")
 	}
 	scaler, _ := m.Optimizer().(*optimizers.LossScaleOptimizer)
+	if len(compiled.Parts) > 0 { // which a copy of the model would share
+		if len(c.Prefer) > 0 {
+			return nil, fmt.Errorf("doctor: Prefer is %q, want none for a model with CompileConfig.Parts: operations are tried in float32", c.Prefer)
+		}
+		beside := func(ctx context.Context, o tensor.BesideOptions) (*tensor.Taps, error) { return m.Beside(ctx, b, o) }
+		return examine(ctx, &functionStep{beside, scaler}, scaler, c)
+	}
 	return examine(ctx, &modelStep{m, compiled, b}, scaler, c)
 }
 

@@ -187,6 +187,9 @@ func newPolicySearch(ctx context.Context, m *keras.Model, data keras.Dataset, c 
 	if !ok {
 		return nil, fmt.Errorf("the model is not compiled")
 	}
+	if len(compiled.Parts) > 0 {
+		return nil, fmt.Errorf("the model is compiled with Parts, which the copies that are tried would share")
+	}
 	if err := c.complete(); err != nil {
 		return nil, err
 	}

@@ -90,6 +90,37 @@ func TestExamineStep(t *testing.T) {
 	}
 }
 
+// TestExamineOwnStep: a training step of the user's in Fit is examined as the built-in
+// one, on copies of the model, and with Parts as a step of a custom loop is.
+func TestExamineOwnStep(t *testing.T) {
+	p := patientOf(t, "26")
+	m := p.compiled(t)
+	c, _ := m.CompileConfig()
+	c.TrainStep = func(m *keras.Model, b keras.Batch) keras.StepLogs {
+		_, loss := m.ComputeLoss(b, keras.Training)
+		optimizers.Minimize(m.Optimizer(), loss, m.TrainableVariables())
+		return keras.StepLogs{"loss": loss}
+	}
+	examined := func() *doctor.Report {
+		if err := m.Compile(c); err != nil {
+			t.Fatal(err)
+		}
+		r, err := doctor.Examine(t.Context(), m, p.batch(), doctor.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	p.check(t, examined())
+	c.Parts = []keras.Stateful{&optimizers.SGD{}}
+	if r := examined(); r.Kind != p.kind || !r.Remedy.Verified {
+		t.Errorf("with Parts: got %v", r)
+	}
+	if _, err := doctor.Search(t.Context(), m, keras.FromTensors(p.batch().X, p.batch().Y, nil).Batch(8), doctor.SearchConfig{}); err == nil || !strings.Contains(err.Error(), "compiled with Parts") {
+		t.Errorf("Search: got error %v, want one that names Parts", err)
+	}
+}
+
 // TestExamineOperations: what a step computes outside of layers is a remedy of its own.
 func TestExamineOperations(t *testing.T) {
 	defer policy.SetGlobal(policy.SetGlobal("mixed_float16"))

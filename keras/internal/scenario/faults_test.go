@@ -47,7 +47,7 @@ var faults = []fault{
 	{"a window of accumulated gradients is one call short", "optimizers/state.go", "last = step.Equal(tensor.Scalar(dtype.Int64, float64(n-1)))", "last = step.Equal(tensor.Scalar(dtype.Int64, float64(max(0, n-2))))", "./optimizers"},
 	{"the second SwapEMA does not give the weights back", "optimizers/ema.go", "w = back[v]", "_ = back[v]", "./optimizers"},
 	{"checkpoints leave the optimizer out", "keras/state.go", "for _, p := range parts {\n\t\tif err := SetArrays", "for _, p := range parts[:1] {\n\t\tif err := SetArrays", "./keras/checkpoint"},
-	{"an evaluation adds to the one before", "keras/evaluate.go", "if n == 0 {\n\t\t\tif err := m.training.reset()", "if n < 0 {\n\t\t\tif err := m.training.reset()", "./keras"},
+	{"an evaluation adds to the one before", "keras/evaluate.go", "if n == 0 {\n\t\t\tif err := m.training.restart(", "if n < 0 {\n\t\t\tif err := m.training.restart(", "./keras"},
 	{"momentum and its complement exchanged in batch normalization", "layers/normalization.go", "MulScalar(b.momentum).Add(batch.MulScalar(1 - b.momentum))", "MulScalar(1 - b.momentum).Add(batch.MulScalar(b.momentum))", "./layers"},
 	{"dropout draws the same numbers in each step", "layers/weight.go", "now.Add(tensor.New([]int64{0, 1}, 2))", "now.Add(tensor.New([]int64{0, 0}, 2))", "./layers"},
 	{"dropout of channels at inference", "layers/dropout.go", "if !p.Training || rate == 0 || x.Symbolic() {", "if rate == 0 || x.Symbolic() {", "./layers"},
