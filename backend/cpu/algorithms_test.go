@@ -33,7 +33,7 @@ type shapeClass struct {
 
 // matMulClasses are products of all kinds of shapes.
 func matMulClasses() (all []shapeClass) {
-	for _, s := range [][3]int{{1, 70, 200}, {70, 200, 1}, {5, 9, 17}, {64, 64, 64}, {249, 1, 300}, {130, 33, 67}, {37, 2100, 40}, {300, 100, 520}, {300, 5, 1}, {260, 11, 3}} {
+	for _, s := range [][3]int{{1, 70, 200}, {70, 200, 1}, {5, 9, 17}, {64, 64, 64}, {249, 1, 300}, {130, 33, 67}, {37, 2100, 40}, {30, 2101, 5}, {300, 100, 520}, {300, 5, 1}, {260, 11, 3}} {
 		for trans := range 4 {
 			a := op.Attr{TransA: trans&1 != 0, TransB: trans&2 != 0}
 			x, y := op.Shape{s[0], s[1]}, op.Shape{s[1], s[2]}

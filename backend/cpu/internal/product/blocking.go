@@ -122,7 +122,7 @@ const (
 	mostCols     = 1024
 	MostDepth    = 1024     // inner dimensions up to this are not split
 	wholeDepth   = 2048     // of products on pairs
-	wholeTiles   = 64       // micro-tiles that are enough for all workers
+	wholeTiles   = 8        // micro-tiles that are enough for all workers
 	streamDepth  = 32       // of B that is read in place from memory
 	copyDepth    = 256      // of panels of B that go into the L1, with a panel of A
 	streamRows   = 64       // that use B too seldom to hide its way from memory
@@ -356,8 +356,8 @@ func (d *decision) columns() {
 	want := tiling.MinChunks
 	packsA, packsB, perWorker, shares := d.Pack.A != AInPlace, d.Pack.B != BInPlace, d.Pack.B == BPerWorker, d.Pack.B >= BShared
 	// A worker that packs an operand keeps it for its other chunks: those of the same
-	// columns, or of the same rows.
-	keepsA := packsB && !shares && !perWorker && tile.Rows >= d.M && d.Depth >= d.K
+	// columns, or of the same rows. A single panel is not cut by columns.
+	keepsA := packsB && !shares && !perWorker && tile.Rows >= d.M && tile.Cols > t.NR && d.Depth >= d.K
 	switch {
 	case perWorker:
 		want *= 2 // for the sake of even shares
