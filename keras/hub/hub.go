@@ -1,6 +1,7 @@
 // Package hub makes models from pretrained checkpoints: [BERT], [DistilBERT] and
 // [GPT2] from a directory in Hugging Face's layout, with config.json and
-// model.safetensors. Layers and arguments have KerasHub's names.
+// model.safetensors. Layers and arguments have KerasHub's names. Package
+// keras/hub/tokenizer reads the tokenizer of the same directory.
 //
 // Nothing is downloaded and nothing in a directory is run.
 package hub

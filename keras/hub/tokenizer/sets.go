@@ -1,0 +1,106 @@
+package tokenizer
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+	"unicode"
+)
+
+// set is a set of characters: edges are the first character of a range and the
+// one after its last, in turn.
+type set struct {
+	ascii [2]uint64
+	edges []rune
+}
+
+// parseSet reads one of the sets of unicode_tables.go.
+func parseSet(text string) *set {
+	s := &set{}
+	at := rune(0)
+	for _, f := range strings.Fields(text) {
+		n, err := strconv.ParseInt(f, 36, 32)
+		if err != nil {
+			panic(err) // of a constant
+		}
+		at += rune(n)
+		s.edges = append(s.edges, at)
+	}
+	for r := range rune(128) {
+		if s.find(r) {
+			s.ascii[r/64] |= 1 << (r % 64)
+		}
+	}
+	return s
+}
+
+// parseRanges reads ranges, in base 16: first and last character in turn.
+func parseRanges(text string) *set {
+	s := &set{}
+	for i, f := range strings.Fields(text) {
+		n, err := strconv.ParseInt(f, 16, 32)
+		if err != nil {
+			panic(err) // of a constant
+		}
+		s.edges = append(s.edges, rune(n)+rune(i%2))
+	}
+	return s
+}
+
+// has reports whether r is in the set.
+func (s *set) has(r rune) bool {
+	if r < 128 {
+		return s.ascii[r/64]>>(r%64)&1 != 0
+	}
+	return s.find(r)
+}
+
+func (s *set) find(r rune) bool {
+	low, high := 0, len(s.edges)
+	for low < high {
+		if middle := (low + high) / 2; s.edges[middle] <= r {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	return low%2 == 1
+}
+
+// sets are all of them, parsed when they are first used.
+var sets = sync.OnceValue(func() (all struct {
+	control, chinese, nonspacing, mark, punctuation, white, letter, number, numeric, wordLike *set
+
+	lower map[rune]rune
+}) {
+	for _, s := range []struct {
+		to   **set
+		text string
+	}{
+		{&all.control, controlSet}, {&all.chinese, chineseSet}, {&all.nonspacing, nonspacingSet}, {&all.mark, markSet},
+		{&all.punctuation, punctuationSet}, {&all.white, whiteSet}, {&all.letter, letterSet}, {&all.number, numberSet},
+		{&all.numeric, numericSet}, {&all.wordLike, wordLikeSet},
+	} {
+		*s.to = parseSet(s.text)
+	}
+	all.lower = map[rune]rune{}
+	pairs := []rune(lowerPairs)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		all.lower[pairs[i]] = pairs[i+1]
+	}
+	return all
+})
+
+// toLower returns the small letter of r.
+func toLower(r rune) rune {
+	if r < 128 {
+		if r >= 'A' && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}
+	if s, ok := sets().lower[r]; ok {
+		return s
+	}
+	return unicode.ToLower(r)
+}
