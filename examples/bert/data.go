@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/hub/tokenizer"
 )
 
 // example is a text as the network sees it: [CLS] sentiment [SEP] text [SEP],
@@ -97,18 +98,20 @@ func invent(n, tokens int) []example {
 	return all
 }
 
-// load reads train.csv and vocab.txt of a directory. Lines without a text, or
-// whose selected_text is not part of it, are passed over.
-func load(dir string, tokens int) (all []example, vocabulary int, err error) {
-	w, err := readVocabulary(filepath.Join(dir, "vocab.txt"))
+// load reads train.csv of a directory. Lines without a text, or whose
+// selected_text is not part of it, are passed over. The tokenizer is that of the
+// directory vocabulary.
+func load(dir, vocabulary string, tokens int) (all []example, size int, err error) {
+	w, err := tokenizer.Read(vocabulary)
 	if err != nil {
 		return nil, 0, fmt.Errorf("-data: %w", err)
 	}
+	w = w.With(tokenizer.Options{NoSpecialTokens: true})
 	special := map[string]int32{}
 	for _, s := range []string{"[CLS]", "[SEP]", "[UNK]", "positive", "negative", "neutral"} {
-		id, ok := w.ids[s]
+		id, ok := w.ID(s)
 		if !ok {
-			return nil, 0, fmt.Errorf("-data: vocab.txt has no %s", s)
+			return nil, 0, fmt.Errorf("-data: the vocabulary in %s has no %s", vocabulary, s)
 		}
 		special[s] = id
 	}
@@ -132,7 +135,7 @@ func load(dir string, tokens int) (all []example, vocabulary int, err error) {
 	for {
 		record, err := r.Read()
 		if errors.Is(err, io.EOF) {
-			return all, len(w.ids), nil
+			return all, w.VocabularySize(), nil
 		}
 		if err != nil {
 			return nil, 0, fmt.Errorf("%s: %w", path, err)
@@ -143,12 +146,11 @@ func load(dir string, tokens int) (all []example, vocabulary int, err error) {
 		if !known || answer == "" || at < 0 {
 			continue
 		}
-		pieces := w.split(text)
-		pieces = pieces[:min(len(pieces), tokens-question-1)]
+		pieces := w.Encode(text)
 		e := example{tokens: []int32{special["[CLS]"], sentiment, special["[SEP]"]}, start: -1}
-		for i, p := range pieces {
-			e.tokens = append(e.tokens, p.id)
-			if p.start < at+len(answer) && p.end > at {
+		for i, id := range pieces.IDs[:min(pieces.Len(), tokens-question-1)] {
+			e.tokens = append(e.tokens, id)
+			if p := pieces.Offsets[i]; p[0] < at+len(answer) && p[1] > at {
 				if e.start < 0 {
 					e.start = int32(question + i)
 				}

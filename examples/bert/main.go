@@ -5,17 +5,19 @@
 //
 // The small model learns a made-up task in about a minute on a CPU. With
 // -model base and -data it is the 109-million-weight network on the tweets of
-// Kaggle's tweet-sentiment-extraction.
+// Kaggle's tweet-sentiment-extraction, and with -weights a pretrained one.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 
 	"github.com/mezzo-ml/mezzo/examples/interrupt"
 	"github.com/mezzo-ml/mezzo/examples/models"
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/hub"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
@@ -31,7 +33,9 @@ var (
 	seed       = flag.Uint64("seed", 0, "seed of first weights, shuffling and dropout")
 	remat      = flag.Bool("remat", false, "compute each layer again in the backward pass instead of keeping it: less memory, more time")
 	texts      = flag.Int("texts", 4000, "texts to make up, a tenth of them to validate on")
-	data       = flag.String("data", "", "directory with train.csv (text, selected_text, sentiment) and vocab.txt of bert-base-uncased (default: made-up texts)")
+	weights    = flag.String("weights", "", "directory with a BERT in Hugging Face's layout (config.json, model.safetensors, vocab.txt or tokenizer.json) to start from, instead of -model; requires -data")
+	layerDecay = flag.Float64("layerdecay", 1, "with -weights: the learning rate of a layer is that of the next one times this; 1 is one rate for all")
+	data       = flag.String("data", "", "directory with train.csv (text, selected_text, sentiment) and, without -weights, vocab.txt of bert-base-uncased (default: made-up texts)")
 )
 
 // variant is a size of the network, the number of tokens of a text, and the
@@ -59,15 +63,35 @@ func run(ctx context.Context) error {
 	if _, err := policy.Parse(*policyName); err != nil {
 		return err
 	}
+	if *weights != "" && *data == "" {
+		return errors.New("-weights requires -data")
+	}
+	if !(*layerDecay > 0 && *layerDecay <= 1) || *layerDecay != 1 && *weights == "" {
+		return fmt.Errorf("-layerdecay is %v, want more than 0 and at most 1, and -weights", *layerDecay)
+	}
 	policy.SetGlobal(*policyName)
 	v.bert.Remat = *remat
+	vocabularyDir := *data
+	var pretrained hub.BertBackbone
+	if *weights != "" {
+		var err error
+		if pretrained, err = hub.BertConfig(*weights); err != nil {
+			return err
+		}
+		pretrained.Remat = *remat
+		v.rate = variants["base"].rate
+		vocabularyDir = *weights
+	}
 	var all []example
 	if *data == "" {
 		all = invent(*texts, v.tokens)
 	} else {
-		var err error
 		v.tokens = 128
-		if all, v.bert.Vocabulary, err = load(*data, v.tokens); err != nil {
+		if *weights != "" {
+			v.tokens = min(v.tokens, pretrained.MaxSequenceLength)
+		}
+		var err error
+		if all, v.bert.Vocabulary, err = load(*data, vocabularyDir, v.tokens); err != nil {
 			return err
 		}
 	}
@@ -77,13 +101,26 @@ func run(ctx context.Context) error {
 	k := len(all) - len(all)/10
 	train, test := dataset(all[:k], v.tokens), dataset(all[k:], v.tokens)
 
-	model, err := v.bert.Span(v.tokens)
+	var model *keras.Model
+	var err error
+	if *weights == "" {
+		model, err = v.bert.Span(v.tokens)
+	} else {
+		model, err = span(pretrained, v.tokens)
+	}
 	if err != nil {
 		return err
 	}
 	fmt.Println("Parameters:", model.CountParams())
 	if err := model.SetSeed(*seed); err != nil {
 		return err
+	}
+	if *weights != "" {
+		report, err := hub.ImportWeights(*weights, model, true)
+		if err != nil {
+			return err
+		}
+		fmt.Println(report)
 	}
 	perEpoch := (train.Len() + *batch - 1) / *batch
 	if *steps > 0 {
@@ -93,9 +130,7 @@ func run(ctx context.Context) error {
 		return []metrics.Metric{&metrics.SparseCategoricalAccuracy{Name: "accuracy"}}
 	}
 	err = model.Compile(keras.CompileConfig{
-		Optimizer: &optimizers.AdamW{WeightDecay: new(0.001),
-			ExcludeFromWeightDecay: []string{"bias", "gamma", "beta"},
-			Schedule:               &optimizers.PolynomialDecay{InitialLearningRate: v.rate, DecaySteps: float64(*epochs * perEpoch), EndLearningRate: new(0.0)}},
+		Optimizer:     optimizer(v.rate, *epochs*perEpoch, pretrained.NumLayers, *layerDecay),
 		Loss:          &losses.SparseCategoricalCrossentropy{FromLogits: true}, // of start and of end
 		OutputMetrics: [][]metrics.Metric{accuracy(), accuracy()},
 	})
@@ -117,6 +152,45 @@ func run(ctx context.Context) error {
 	}
 	fmt.Println("Test answers found exactly:", exact)
 	return nil
+}
+
+// span is a pretrained encoder with the head of models.BERT.Span.
+func span(b hub.BertBackbone, steps int) (*keras.Model, error) {
+	if b.NumLayers < 2 {
+		return nil, fmt.Errorf("-weights: the model has %d layers, want at least 2", b.NumLayers)
+	}
+	tokens, types := keras.InputOf(keras.Int32, steps), keras.InputOf(keras.Int32, steps)
+	hidden, _ := b.Encode(tokens, types, tokens) // token 0 is padding
+	dropout := 0.1
+	if b.Dropout != nil {
+		dropout = *b.Dropout
+	}
+	start, end, err := models.Ends(hidden, dropout)
+	if err != nil {
+		return nil, err
+	}
+	return keras.NewModel(keras.Tuple(tokens, types), keras.Tuple(start, end))
+}
+
+// optimizer returns AdamW with a learning rate that falls from rate to 0. With decay
+// below 1 each of the layers, and the embeddings, have decay times the rate of what
+// follows them.
+func optimizer(rate float64, steps, layers int, decay float64) optimizers.Optimizer {
+	at := func(rate float64) optimizers.Optimizer {
+		return &optimizers.AdamW{WeightDecay: new(0.001),
+			ExcludeFromWeightDecay: []string{"bias", "gamma", "beta"},
+			Schedule:               &optimizers.PolynomialDecay{InitialLearningRate: rate, DecaySteps: float64(steps), EndLearningRate: new(0.0)}}
+	}
+	if decay == 1 {
+		return at(rate)
+	}
+	m := optimizers.OptimizerMap{Default: at(rate)}
+	for i := layers - 1; i >= 0; i-- {
+		rate *= decay
+		m.Entries = append(m.Entries, optimizers.OptimizerEntry{Variables: fmt.Sprintf("transformer_layer_%d/.*", i), Optimizer: at(rate)})
+	}
+	m.Entries = append(m.Entries, optimizers.OptimizerEntry{Variables: "(token|position|segment)_embedding/.*|embeddings_layer_norm/.*", Optimizer: at(rate * decay)})
+	return &optimizers.MultiOptimizer{OptimizerMap: m}
 }
 
 // exactly is the share of the texts whose answer the model finds from its first

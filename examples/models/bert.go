@@ -108,17 +108,27 @@ func (b BERT) Span(steps int) (*keras.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	both := keras.Apply(&layers.Concatenate{}, hidden[b.Layers], hidden[b.Layers-1])
-	both = keras.Apply(&layers.Dropout{Rate: b.Dropout}, both)
+	start, end, err := Ends(hidden, b.Dropout)
+	if err != nil {
+		return nil, err
+	}
+	return keras.NewModel(keras.Tuple(tokens, types), keras.Tuple(start, end))
+}
+
+// Ends is the head of Span on the results of an encoder's layers, of which there
+// must be at least two.
+func Ends(hidden []*keras.Tensor, dropout float64) (start, end *keras.Tensor, err error) {
+	both := keras.Apply(&layers.Concatenate{}, hidden[len(hidden)-1], hidden[len(hidden)-2])
+	both = keras.Apply(&layers.Dropout{Rate: dropout}, both)
 	ends := keras.Apply(&layers.Dense{Units: 2, KernelInitializer: "random_normal(stddev=0.02)"}, both)
 	ends = keras.Apply(&Unstack{}, ends)
 	if ends.Err() != nil {
-		return nil, ends.Err()
+		return nil, nil, ends.Err()
 	}
 	// Layers that do nothing but name the outputs.
-	start := keras.Apply(&layers.Activation{Activation: "linear", Name: "start"}, ends.Unpack()[0])
-	end := keras.Apply(&layers.Activation{Activation: "linear", Name: "end"}, ends.Unpack()[1])
-	return keras.NewModel(keras.Tuple(tokens, types), keras.Tuple(start, end))
+	start = keras.Apply(&layers.Activation{Activation: "linear", Name: "start"}, ends.Unpack()[0])
+	end = keras.Apply(&layers.Activation{Activation: "linear", Name: "end"}, ends.Unpack()[1])
+	return start, end, nil
 }
 
 // MACs is how many multiplications the layers need for a sequence of steps.

@@ -743,6 +743,9 @@ func bertVocabulary(dir string, b []byte) (*Tokenizer, error) {
 	var added []addedToken
 	for _, s := range []string{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"} {
 		id, ok := ids[s]
+		if !ok && s == "[MASK]" { // which only pretraining has
+			continue
+		}
 		if !ok {
 			return nil, fmt.Errorf("vocab.txt has no %s", s)
 		}
