@@ -109,7 +109,7 @@ type cloning struct {
 
 // blank is a model like m without layers.
 func blank(m *Model) *Model {
-	return &Model{name: m.name, named: m.named, prefix: m.prefix, keepDType: m.keepDType, seed: m.seed, frozen: m.frozen}
+	return &Model{name: m.name, named: m.named, prefix: m.prefix, keepDType: m.keepDType, seed: m.seed, frozen: m.frozen, inNest: m.inNest, outNest: m.outNest}
 }
 
 // fill gives to the layers of m, cloned. A model within a model was applied to

@@ -36,6 +36,8 @@ type Model struct {
 	seed       *uint64
 	frozen     bool
 	asLayer    *modelLayer
+	inNest     *Nest // nil: by default
+	outNest    *Nest
 	training   *training  // after Compile
 	plans      int        // see KeepPlans; 0: the default
 	predicting sync.Mutex // held to build the model, or the prediction program, in Predict

@@ -47,7 +47,6 @@ func kinds() []kind {
 			"Input":              "`keras.Input`",
 			"InputLayer":         "`keras.Input`",
 			"Lambda":             "[a layer of one's own](add-an-op.md#a-layer)",
-			"Pipeline":           "`keras.Sequential`",
 			"JaxLayer":           "a layer of one's own",
 			"FlaxLayer":          "a layer of one's own",
 			"TFSMLayer":          "a layer of one's own",

@@ -98,7 +98,10 @@ func (m *Model) stackNames() []string {
 // classOf returns the class of a layer; for a model, the model's class.
 func classOf(l layers.Layer) string {
 	n, ok := l.(*modelLayer)
+	named, isNamed := l.(interface{ ClassName() string })
 	switch {
+	case isNamed:
+		return named.ClassName()
 	case !ok:
 		return layers.Class(l)
 	case n.model.stack != nil:

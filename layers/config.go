@@ -51,6 +51,7 @@ var classes = struct {
 	"Cropping1D":               func() Layer { return &Cropping1D{} },
 	"Cropping2D":               func() Layer { return &Cropping2D{} },
 	"Cropping3D":               func() Layer { return &Cropping3D{} },
+	"CustomScaleLayer":         func() Layer { return &CustomScaleLayer{} },
 	"Dense":                    func() Layer { return &Dense{} },
 	"DepthwiseConv1D":          func() Layer { return &DepthwiseConv1D{} },
 	"DepthwiseConv2D":          func() Layer { return &DepthwiseConv2D{} },
@@ -74,6 +75,7 @@ var classes = struct {
 	"GRUCell":                  func() Layer { return &GRUCell{} },
 	"Identity":                 func() Layer { return &Identity{} },
 	"LayerNormalization":       func() Layer { return &LayerNormalization{} },
+	"LayerScale":               func() Layer { return &LayerScale{} },
 	"LeakyReLU":                func() Layer { return &LeakyReLU{} },
 	"LSTM":                     func() Layer { return &LSTM{} },
 	"LSTMCell":                 func() Layer { return &LSTMCell{} },
@@ -86,6 +88,7 @@ var classes = struct {
 	"MultiHeadAttention":       func() Layer { return &MultiHeadAttention{} },
 	"Multiply":                 func() Layer { return &Multiply{} },
 	"Permute":                  func() Layer { return &Permute{} },
+	"Pipeline":                 func() Layer { return &Pipeline{} },
 	"PReLU":                    func() Layer { return &PReLU{} },
 	"ReLU":                     func() Layer { return &ReLU{} },
 	"RepeatVector":             func() Layer { return &RepeatVector{} },
@@ -103,6 +106,7 @@ var classes = struct {
 	"SpatialDropout3D":         func() Layer { return &SpatialDropout3D{} },
 	"SpectralNormalization":    func() Layer { return &SpectralNormalization{} },
 	"StackedRNNCells":          func() Layer { return &StackedRNNCells{} },
+	"StochasticDepth":          func() Layer { return &StochasticDepth{} },
 	"Subtract":                 func() Layer { return &Subtract{} },
 	"TimeDistributed":          func() Layer { return &TimeDistributed{} },
 	"UnitNormalization":        func() Layer { return &UnitNormalization{} },
@@ -140,14 +144,18 @@ func Classes() []string {
 // config holds the layer's exported fields under Keras's names, defaults
 // spelled out, with name, dtype (the policy's name; null for a layer that is
 // not built and names none) and trainable.
-func MarshalConfig(l Layer) ([]byte, error) {
+func MarshalConfig(l Layer) ([]byte, error) { return MarshalConfigWith(l, MarshalConfig) }
+
+// MarshalConfigWith is MarshalConfig where inner describes the layers in the fields
+// of l.
+func MarshalConfigWith(l Layer, inner func(Layer) ([]byte, error)) ([]byte, error) {
 	l, _ = Unwrap(l)
 	v := reflect.New(reflect.TypeOf(l).Elem()).Elem()
 	v.Set(reflect.ValueOf(l).Elem())
 	fillDefaults(v)
 	config := map[string]any{}
 	for _, f := range configFields(v.Type()) {
-		value, err := configValue(v.FieldByIndex(f.Index))
+		value, err := configValue(v.FieldByIndex(f.Index), inner)
 		if err != nil {
 			return nil, err
 		}
@@ -172,7 +180,11 @@ func MarshalConfig(l Layer) ([]byte, error) {
 // classes of package preprocessing are known when it is imported. A class that
 // is not registered, a name that is no field of it and a value that
 // does not fit are errors. Fields may be missing: they keep their defaults.
-func UnmarshalConfig(data []byte) (Layer, error) {
+func UnmarshalConfig(data []byte) (Layer, error) { return UnmarshalConfigWith(data, UnmarshalConfig) }
+
+// UnmarshalConfigWith is UnmarshalConfig where inner makes the layers in the fields of
+// the layer.
+func UnmarshalConfigWith(data []byte, inner func([]byte) (Layer, error)) (Layer, error) {
 	var object struct {
 		ClassName string `json:"class_name"`
 		Config    map[string]json.RawMessage
@@ -203,7 +215,7 @@ func UnmarshalConfig(data []byte) (Layer, error) {
 		if !ok {
 			return nil, fmt.Errorf("layers: %s: %w", object.ClassName, suggest.Unknown("field", name, slices.Sorted(maps.Keys(fields))))
 		}
-		if err := setField(field, raw); err != nil {
+		if err := setField(field, raw, inner); err != nil {
 			var wrong *json.UnmarshalTypeError
 			if errors.As(err, &wrong) {
 				return nil, fmt.Errorf("layers: %s: field %q: got %s, want %v", object.ClassName, name, raw, wrong.Type)
@@ -255,16 +267,16 @@ func configName(f reflect.StructField) string {
 
 // configValue returns the value of a field for JSON. Keras writes null for a missing
 // value, which is "" or nil here. Layers within layers are written as layers.
-func configValue(v reflect.Value) (any, error) {
+func configValue(v reflect.Value, inner func(Layer) ([]byte, error)) (any, error) {
 	switch x := v.Interface().(type) {
 	case Layer:
-		out, err := MarshalConfig(x)
+		out, err := inner(x)
 		return json.RawMessage(out), err
 	case []Layer:
 		all := make([]json.RawMessage, len(x))
 		for i, l := range x {
 			var err error
-			if all[i], err = MarshalConfig(l); err != nil {
+			if all[i], err = inner(l); err != nil {
 				return nil, err
 			}
 		}
@@ -279,13 +291,13 @@ func configValue(v reflect.Value) (any, error) {
 
 // setField sets a field from JSON. null leaves it as it is, and a list takes a
 // single value too, as Keras's axis does.
-func setField(v reflect.Value, raw []byte) (err error) {
+func setField(v reflect.Value, raw []byte, inner func([]byte) (Layer, error)) (err error) {
 	if string(raw) == "null" {
 		return nil
 	}
 	switch to := v.Addr().Interface().(type) {
 	case *Layer:
-		*to, err = UnmarshalConfig(raw)
+		*to, err = inner(raw)
 		return err
 	case *[]Layer:
 		var all []json.RawMessage
@@ -294,7 +306,7 @@ func setField(v reflect.Value, raw []byte) (err error) {
 		}
 		*to = make([]Layer, len(all))
 		for i, one := range all {
-			if (*to)[i], err = UnmarshalConfig(one); err != nil {
+			if (*to)[i], err = inner(one); err != nil {
 				return err
 			}
 		}
@@ -330,7 +342,7 @@ func fillDefaults(v reflect.Value) {
 		}
 		if field.Kind() == reflect.String {
 			field.SetString(value)
-		} else if err := setField(field, []byte(value)); err != nil {
+		} else if err := setField(field, []byte(value), UnmarshalConfig); err != nil {
 			panic(fmt.Sprintf("layers: the default %s of field %s of %v: %v", strings.TrimSpace(value), f.Name, v.Type(), err))
 		}
 	}

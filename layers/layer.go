@@ -417,6 +417,9 @@ func Apply(l Layer, p Pass, x *tensor.Tensor) *tensor.Tensor {
 	}
 	defer b.locate()
 	p.Args.check(l)
+	if p.Mask != 0 {
+		x, p.Mask = p.Mask.masked(x), 0
+	}
 	shapes := make([]Shape, x.Len())
 	for i, t := range x.Unpack() {
 		if shapes[i] = t.Shape(); len(shapes[i]) > 0 && shapes[i][0] == 0 {

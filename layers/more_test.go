@@ -71,6 +71,13 @@ func moreLayers() []layerCase {
 		{"up sampling 2, bilinear", func() layers.Layer {
 			return &layers.UpSampling2D{Size: layers.PerAxis{3, 2}, Interpolation: "bilinear", DataFormat: "channels_first"}
 		}, image},
+		{"up sampling 2, lanczos", func() layers.Layer { return &layers.UpSampling2D{Interpolation: "lanczos3"} }, image},
+		{"pipeline", func() layers.Layer {
+			return &layers.Pipeline{Layers: []layers.Layer{&layers.ReLU{}, &layers.Pipeline{Layers: []layers.Layer{&layers.Dropout{Rate: 0.5}, &layers.UnitNormalization{}}}}}
+		}, image},
+		{"stochastic depth", func() layers.Layer { return &layers.StochasticDepth{DropPathRate: 0.4} }, image},
+		{"layer scale", func() layers.Layer { return &layers.LayerScale{InitValues: 0.5, ProjectionDim: image[0].Shape[3]} }, image},
+		{"custom scale", func() layers.Layer { return &layers.CustomScaleLayer{Scale: 0.5} }, []op.Type{f32(3, 4), f32(3, 4)}},
 		{"up sampling 3", func() layers.Layer { return &layers.UpSampling3D{Size: layers.PerAxis{1, 2, 2}} }, volume},
 		{"dot", func() layers.Layer { return &layers.Dot{Axes: []int{-1}} }, []op.Type{f32(3, 4), f32(3, 4)}},
 		{"dot, cosine", func() layers.Layer { return &layers.Dot{Axes: []int{1, 2}, Normalize: true} }, []op.Type{f32(3, 4, 2), f32(3, 2, 4, 5)}},
@@ -165,7 +172,7 @@ func TestMoreErrors(t *testing.T) {
 		{&layers.ZeroPadding2D{}, many([]int{-1, -1, 4, 4}), "layer zero_padding2d: Build: axis 1 of input [? ? 4 4] has no size, want one"},
 		{&layers.Cropping2D{Cropping: layers.PerAxis{2, 1}}, image, "layer cropping2d: Build: Cropping takes 4 from axis 1 of input [? 4 6 4], want something left"},
 		{&layers.UpSampling1D{Size: new(0)}, many([]int{-1, 3, 4}), "layer up_sampling1d: Build: Size is 0, want a positive number"},
-		{&layers.UpSampling2D{Interpolation: "cubic"}, image, `layer up_sampling2d: Build: Interpolation is "cubic", want nearest or bilinear`},
+		{&layers.UpSampling2D{Interpolation: "cubic"}, image, `layer up_sampling2d: Build: Interpolation is "cubic", want nearest, bilinear, bicubic, lanczos3 or lanczos5`},
 		{&layers.UpSampling2D{Size: layers.PerAxis{1, 2, 3}}, image, "layer up_sampling2d: Build: Size is [1 2 3], want 1 or 2 numbers"},
 		{&layers.Dot{Axes: []int{1}}, many([]int{-1, 4}), "layer dot: Build: got 1 inputs, want a tuple of 2"},
 		{&layers.Dot{}, pair, "layer dot: Build: Axes is [], want 1 or 2 numbers"},

@@ -44,14 +44,14 @@ func (u *UpSampling1D) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 // Shapes: [batch rows columns channels] → [batch rows·Size[0] columns·Size[1] channels].
 type UpSampling2D struct {
 	Size          PerAxis `default:"2"`             // factors: 1 number for both axes, or 2
-	Interpolation string  `default:"nearest"`       // or bilinear: between the centres of pixels
+	Interpolation string  `default:"nearest"`       // or bilinear, bicubic, lanczos3, lanczos5: between the centres of pixels
 	DataFormat    string  `default:"channels_last"` // or channels_first: [batch channels rows columns]
 	Name, DType   string
 
 	Base
-	field    support.Field
-	factors  []int
-	bilinear bool
+	field   support.Field
+	factors []int
+	smooth  bool // Interpolation is not nearest
 }
 
 // Config returns the fields Name and DType.
@@ -61,10 +61,10 @@ func (u *UpSampling2D) Config() Config { return Config{u.Name, u.DType} }
 func (u *UpSampling2D) Build(in ...Shape) error {
 	c := Defaults(*u)
 	switch c.Interpolation {
-	case "nearest", "bilinear":
-		u.bilinear = c.Interpolation == "bilinear"
+	case "nearest", "bilinear", "bicubic", "lanczos3", "lanczos5":
+		u.smooth = c.Interpolation != "nearest"
 	default:
-		return fmt.Errorf("Interpolation is %q, want nearest or bilinear", c.Interpolation)
+		return fmt.Errorf("Interpolation is %q, want nearest, bilinear, bicubic, lanczos3 or lanczos5", c.Interpolation)
 	}
 	return u.CheckInput(in...)
 }
@@ -82,7 +82,7 @@ func (u *UpSampling2D) CheckInput(in ...Shape) error {
 	}
 	u.factors = u.field.Place(factors, 1)
 	for i, f := range u.factors {
-		if u.bilinear && f > 1 {
+		if u.smooth && f > 1 {
 			if _, err := support.SizedAxis(s, i); err != nil {
 				return err
 			}
@@ -93,7 +93,7 @@ func (u *UpSampling2D) CheckInput(in ...Shape) error {
 
 // Call computes the layer on x.
 func (u *UpSampling2D) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
-	if !u.bilinear {
+	if !u.smooth {
 		return repeat(x, u.factors)
 	}
 	// In float32: weights such as ⅓ are not exact in 16 bits.
@@ -101,7 +101,7 @@ func (u *UpSampling2D) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	for axis, f := range u.factors {
 		if f > 1 {
 			n := y.Dim(axis)
-			w, err := support.ResampleTable("bilinear", false, n, n*f)
+			w, err := support.ResampleTable(u.Interpolation, false, n, n*f)
 			if err != nil {
 				tensor.Fail("Call", "%w", err)
 			}

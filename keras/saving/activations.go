@@ -80,8 +80,16 @@ func activationText(o *object, around any) (string, error) {
 			s.Name = name
 		}
 	}
+	settings := []string{"name", "trainable", "dtype"} // that are no arguments
+	switch o.Class {
+	case "Activation":
+		s.Name, _ = o.Config["activation"].(string)
+		settings = append(settings, "activation")
+	case "Identity":
+		s.Name = "linear"
+	}
 	if s.Name == "" {
-		return "", fmt.Errorf("got a layer %s, want the name of an activation or one of the layers %q", o.Class, slices.Sorted(maps.Values(activationLayers)))
+		return "", fmt.Errorf("got a layer %s, want the name of an activation, one of the layers %q, an Activation of a name or an Identity", o.Class, slices.Sorted(maps.Values(activationLayers)))
 	}
 	own, err := policyOf(o.Config["dtype"])
 	if err != nil {
@@ -91,7 +99,7 @@ func activationText(o *object, around any) (string, error) {
 		return "", fmt.Errorf("got a layer %s of policy %s in one of %s, want one policy", o.Class, own, outer)
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Config)) {
-		if v := o.Config[name]; v != nil && !slices.Contains([]string{"name", "trainable", "dtype"}, name) {
+		if v := o.Config[name]; v != nil && !slices.Contains(settings, name) {
 			s.Args = append(s.Args, callspec.Arg{Name: name, Value: argument(v)})
 		}
 	}

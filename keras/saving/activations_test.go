@@ -73,8 +73,9 @@ func TestActivationLayers(t *testing.T) {
 	for object, want := range map[string]string{
 		`{"module":"keras.layers","class_name":"LeakyReLU","config":{"name":"leaky_re_lu","trainable":true,"dtype":"float32","negative_slope":0.5},"registered_name":null}`: ``,
 		`{"module":"keras.layers","class_name":"ReLU","config":{"max_value":null,"negative_slope":0.5}}`:                                                                    ``,
+		`{"module":"keras.layers","class_name":"Activation","config":{"name":"a","trainable":true,"activation":"relu(negative_slope=0.5)"}}`:                                ``,
 		`{"module":"keras.layers","class_name":"ReLU","config":{"max_value":-1}}`:                                                                                           `max_value`,
-		`{"module":"keras.layers","class_name":"PReLU","config":{}}`:                                                                                                        `field "activation": got a layer PReLU, want the name of an activation or one of the layers ["ELU" "LeakyReLU" "ReLU" "Softmax"]`,
+		`{"module":"keras.layers","class_name":"PReLU","config":{}}`:                                                                                                        `field "activation": got a layer PReLU, want the name of an activation, one of the layers ["ELU" "LeakyReLU" "ReLU" "Softmax"], an Activation of a name or an Identity`,
 		`{"module":"keras.layers","class_name":"ReLU","config":{"dtype":"float16"}}`:                                                                                        `got a layer ReLU of policy float16 in one of float32, want one policy`,
 	} {
 		if !json.Valid([]byte(object)) {

@@ -139,29 +139,17 @@ func functionalObject(m *keras.Model, name string) (*object, error) {
 			if c.Layer != x.layer {
 				continue
 			}
-			var ts []any
+			var ts []any // the inputs
 			for _, r := range c.In {
 				ts = append(ts, map[string]any{"class_name": "__keras_tensor__", "config": map[string]any{
 					"shape": shapeOf(typeOf(g, r).Shape), "dtype": typeOf(g, r).DType.String(), "keras_history": history(r)}})
 			}
-			kwargs := map[string]any{}
-			for _, name := range argumentNames {
-				if always[name] || *argumentOf(&c.Args, name) {
-					kwargs[name] = true
-				}
-			}
-			if always[withMask] {
-				kwargs[maskArgument] = ts[len(ts)-1]
-				ts = ts[:len(ts)-1]
-			}
-			if len(ts) > 1 && attributes[layers.Class(x.layer)] == nil {
-				ts = []any{ts} // attention with heads takes query, value and key one by one
-			}
-			*o.InboundNodes = append(*o.InboundNodes, inbound{ts, kwargs})
+			*o.InboundNodes = append(*o.InboundNodes, callOf(x.layer, c.Args, always, ts))
 		}
 		all = append(all, o)
 	}
-	var ins, outs [][]any
+	inNest, outNest := m.Nests()
+	var ins, outs []any
 	for i := range g.Inputs {
 		ins = append(ins, history(keras.GraphRef{Call: -1, Part: i}))
 	}
@@ -175,15 +163,107 @@ func functionalObject(m *keras.Model, name string) (*object, error) {
 	return &object{
 		Module: "keras.src.models.functional", Class: "Functional", RegisteredName: "Functional",
 		Config: map[string]any{"name": name, "trainable": m.Trainable(), "layers": all,
-			"input_layers": ends(ins), "output_layers": ends(outs)},
+			"input_layers": nested(inNest, ins), "output_layers": nested(outNest, outs)},
 		BuildConfig: map[string]any{"input_shape": nil}, // see countFromZero
 	}, nil
 }
 
-// ends is how a model's inputs or outputs are written: one alone as it is.
-func ends(all [][]any) any {
-	if len(all) == 1 {
-		return all[0]
+// nested groups tensors as n says.
+func nested(n *keras.Nest, all []any) any {
+	at := 0
+	var group func(n *keras.Nest) any
+	group = func(n *keras.Nest) any {
+		switch {
+		case n.Parts == nil:
+			at++
+			return all[at-1]
+		case n.Keys != nil:
+			dict := map[string]any{}
+			for i, name := range n.Keys {
+				dict[name] = group(n.Parts[i])
+			}
+			return dict
+		}
+		var list []any
+		for _, p := range n.Parts {
+			list = append(list, group(p))
+		}
+		return list
+	}
+	return group(n)
+}
+
+// callOf is a call of layer l with inputs ts; always are arguments of all of its calls.
+func callOf(l layers.Layer, args layers.Args, always map[string]bool, ts []any) inbound {
+	if o, ok := l.(*operation); ok {
+		return o.inbound(ts)
+	}
+	kwargs := map[string]any{}
+	for _, name := range argumentNames {
+		if always[name] || *argumentOf(&args, name) {
+			kwargs[name] = true
+		}
+	}
+	of := args.Mask.Numbers()
+	ts, masks := ts[:len(ts)-len(of)], ts[len(ts)-len(of):]
+	class := layers.Class(l)
+	heads := attributes[class] != nil // which take query, value and key one by one
+	m := keras.ModelOf(l)
+	switch {
+	case len(of) == 0:
+	case heads:
+		for i, k := range of {
+			kwargs[maskArguments[min(k, 2)]] = masks[i]
+		}
+	case len(ts) == 1 || isRecurrent(l):
+		kwargs["mask"] = masks[0]
+	default:
+		list := make([]any, len(ts))
+		for i, k := range of {
+			list[k] = masks[i]
+		}
+		kwargs["mask"] = list
+		if m != nil {
+			in, _ := m.Nests()
+			kwargs["mask"] = nested(in, list)
+		}
+	}
+	if always[withMask] {
+		kwargs[maskArgument] = ts[len(ts)-1]
+		ts = ts[:len(ts)-1]
+	}
+	switch {
+	case m != nil:
+		in, _ := m.Nests()
+		return inbound{[]any{nested(in, ts)}, kwargs}
+	case isRecurrent(l) && len(ts) > 1:
+		kwargs["initial_state"] = statesOf(l, ts[1:])
+		ts = ts[:1]
+	case len(ts) > 1 && !heads:
+		ts = []any{ts}
+	}
+	return inbound{ts, kwargs}
+}
+
+// isRecurrent reports whether the inputs of l after the first are states.
+func isRecurrent(l layers.Layer) bool {
+	return slices.Contains(recurrent, layers.Class(l)) || layers.Class(l) == "Bidirectional"
+}
+
+// statesOf groups states as Keras does: those of each of several cells by themselves.
+func statesOf(l layers.Layer, ts []any) []any {
+	r, ok := l.(*layers.RNN)
+	if !ok {
+		return ts
+	}
+	stacked, ok := r.Cell.(*layers.StackedRNNCells)
+	if !ok {
+		return ts
+	}
+	var all []any
+	for _, c := range stacked.Cells {
+		n := len(c.(layers.Cell).StateShapes())
+		all, ts = append(all, ts[:n:n]), ts[n:]
 	}
 	return all
 }
@@ -235,7 +315,22 @@ func layerObject(l layers.Layer) (*object, error) {
 	if m := keras.ModelOf(l); m != nil {
 		return modelObject(m, layers.BaseOf(l).LayerName())
 	}
-	raw, err := layers.MarshalConfig(l)
+	if o, ok := l.(*operation); ok {
+		return o.object(), nil
+	}
+	var inner func(l layers.Layer) ([]byte, error)
+	inner = func(l layers.Layer) ([]byte, error) {
+		m := keras.ModelOf(l)
+		if m == nil {
+			return layers.MarshalConfigWith(l, inner)
+		}
+		o, err := modelObject(m, layers.BaseOf(l).LayerName())
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(o)
+	}
+	raw, err := inner(l)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +338,6 @@ func layerObject(l layers.Layer) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Module = "keras.layers"
 	if err := toKeras(o); err != nil {
 		return nil, fmt.Errorf("layer %s: %w", layers.BaseOf(l).LayerName(), err)
 	}

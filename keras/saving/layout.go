@@ -54,6 +54,9 @@ func (w *walk) model(path string, m *keras.Model) error {
 	}
 	counts := map[string]int{}
 	for _, l := range all {
+		if _, ok := l.layer.(*operation); ok {
+			continue // no layer in Keras
+		}
 		class := l.class()
 		name := class
 		if k := counts[class]; k > 0 {
@@ -78,6 +81,9 @@ var attributes = map[string]map[string]string{
 	"GroupQueryAttention": {"query": "_query_dense", "key": "_key_dense", "value": "_value_dense",
 		"gate": "_gate_dense", "attention_output": "_output_dense", "dropout": "_dropout_layer"},
 }
+
+// lists are the classes with a list of layers, and the names that Keras has for it.
+var lists = map[string]string{"StackedRNNCells": "cells", "Pipeline": "layers"}
 
 // recurrent are the classes whose only layer within is their cell.
 var recurrent = []string{"RNN", "SimpleRNN", "LSTM", "GRU", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"}
@@ -115,7 +121,7 @@ func (w *walk) layer(path string, l layers.Layer) error {
 		p.path += "/_lookup_layer" // as with the vocabulary, Keras writes them twice
 		w.found = append(w.found, p)
 	}
-	used := map[string]int{} // classes of cells
+	used := map[string]int{} // classes in a list
 	for i, s := range inner {
 		name, known := attributes[class][layers.BaseOf(s).LayerName()]
 		switch {
@@ -123,13 +129,14 @@ func (w *walk) layer(path string, l layers.Layer) error {
 			name = "layer"
 		case class == "Bidirectional":
 			name = [...]string{"forward_layer", "backward_layer"}[i]
-		case class == "StackedRNNCells":
-			name = layers.SnakeClass(s)
-			if k := used[name]; k > 0 {
+		case lists[class] != "":
+			inner := member{layer: s}.class()
+			name = inner
+			if k := used[inner]; k > 0 {
 				name += "_" + strconv.Itoa(k)
 			}
-			used[layers.SnakeClass(s)]++
-			name = "cells/" + name
+			used[inner]++
+			name = lists[class] + "/" + name
 		case slices.Contains(recurrent, class):
 			name = "cell"
 		case !known && len(layers.BaseOf(s).Weights()) == 0:

@@ -51,6 +51,9 @@ func generalPolicy(o *object) (general string) {
 			}
 			return
 		}
+		if isOperation(o) {
+			return
+		}
 		if p, err := policyOf(o.Config["dtype"]); err == nil && o.Class != "InputLayer" {
 			if counts[p] == 0 {
 				order = append(order, p)
@@ -126,14 +129,14 @@ func (b *builder) model(o *object, depth int) (m *keras.Model, err error) {
 
 // layer makes a layer, or a model as a layer.
 func (b *builder) layer(o *object, depth int) (layers.Layer, error) {
-	if o.Class == "Sequential" || o.Class == "Functional" {
+	if isModel(o.Class) {
 		m, err := b.model(o, depth+1)
 		if err != nil {
 			return nil, err
 		}
 		return m.Layer(), nil
 	}
-	return fromKeras(o, b.repolicy)
+	return b.translated(o, depth)
 }
 
 func (b *builder) sequential(o *object, all []*object, depth int) (*keras.Model, error) {
@@ -178,7 +181,7 @@ func readers(all []*object) map[string][]*object {
 			continue
 		}
 		for _, n := range *l.InboundNodes {
-			in, _, err := n.inputs()
+			in, err := flatten(n.Args, nil)
 			if err != nil {
 				continue
 			}
@@ -290,21 +293,32 @@ func (b *builder) functional(o *object, all []*object, depth int) (*keras.Model,
 			at[key{name, 0, 0}] = in
 			continue
 		}
-		if l.InboundNodes != nil && slices.ContainsFunc(*l.InboundNodes, func(n inbound) bool { return n.Kwargs[maskArgument] != nil }) {
+		if l.InboundNodes == nil || len(calls)+len(*l.InboundNodes) > maxCalls {
+			return nil, fmt.Errorf("layer %s: it has no inbound_nodes, or the model has more than %d calls", known, maxCalls)
+		}
+		if isOperation(l) {
+			for i, n := range *l.InboundNodes {
+				made, in, err := operationOf(l, name, n)
+				if err != nil {
+					return nil, err
+				}
+				for k := 1; i > 0 && taken[made.Name]; k++ { // Keras's one object is one for each call here
+					made.Name = fmt.Sprintf("%s_call_%d", name, i+k)
+				}
+				taken[made.Name] = true
+				calls = append(calls, pending{made, name, i, in, layers.Args{}})
+			}
+			continue
+		}
+		if slices.ContainsFunc(*l.InboundNodes, func(n inbound) bool { return n.Kwargs[maskArgument] != nil }) {
 			l.Config[withMask] = true
 		}
 		made, err := b.layer(l, depth)
 		if err != nil {
 			return nil, err
 		}
-		if err := checkOperation(l); err != nil {
-			return nil, err
-		}
 		if isFunctional(made) {
 			nested[name] = l
-		}
-		if l.InboundNodes == nil || len(calls)+len(*l.InboundNodes) > maxCalls {
-			return nil, fmt.Errorf("layer %s: it has no inbound_nodes, or the model has more than %d calls", known, maxCalls)
 		}
 		for i, n := range *l.InboundNodes {
 			in, args, err := n.inputs()
@@ -314,11 +328,11 @@ func (b *builder) functional(o *object, all []*object, depth int) (*keras.Model,
 			calls = append(calls, pending{made, name, i, in, args})
 		}
 	}
-	ins, err := endKeys(o.Config["input_layers"], nested)
+	ins, inNest, err := endKeys(o.Config["input_layers"], nested)
 	if err != nil {
 		return nil, fmt.Errorf("input_layers: %w", err)
 	}
-	outs, err := endKeys(o.Config["output_layers"], nested)
+	outs, outNest, err := endKeys(o.Config["output_layers"], nested)
 	if err != nil {
 		return nil, fmt.Errorf("output_layers: %w", err)
 	}
@@ -336,7 +350,11 @@ func (b *builder) functional(o *object, all []*object, depth int) (*keras.Model,
 	if err != nil {
 		return nil, fmt.Errorf("output_layers: %w", err)
 	}
-	return keras.NewModel(in, out)
+	m, err := keras.NewModel(in, out)
+	if err != nil {
+		return nil, err
+	}
+	return m, m.SetNests(inNest, outNest)
 }
 
 // run makes the calls, whose results go to at. Usually they are in order. If
@@ -467,48 +485,102 @@ func tensors(keys []key, at map[key]*keras.Tensor) (out []*keras.Tensor, missing
 }
 
 // inputs lists the tensors that a layer is called with: those of its
-// positional arguments, lists taken apart, then value, key and the mask of
-// attention where it has them by name; and the arguments of the call. Other
-// tensors by name, such as masks of steps, are errors.
+// positional arguments, lists taken apart, then those of the arguments that layers
+// here take as inputs, then masks; and the arguments of the call.
 func (n inbound) inputs() (in []key, args layers.Args, err error) {
 	if in, err = flatten(n.Args, nil); err != nil {
 		return nil, args, err
 	}
-	named := []string{"query", "value", "key", maskArgument}
-	for _, name := range named {
+	for _, name := range inputArguments {
 		if in, err = flatten(n.Kwargs[name], in); err != nil {
 			return nil, args, err
 		}
-	}
-	for name, v := range n.Kwargs {
-		rest, err := flatten(v, nil)
-		if err != nil {
-			return nil, args, err
-		}
-		if !slices.Contains(named, name) && len(rest) > 0 {
-			return nil, args, fmt.Errorf("argument %s of the call is a tensor, which cannot be read", safeio.Quote(name))
-		}
-		if to := argumentOf(&args, name); to != nil {
-			*to = v == true
+		if name == "key" && n.Kwargs["key_mask"] != nil && len(in) == 2 {
+			in = append(in, in[1]) // the key is the value, with a mask of its own
 		}
 	}
 	if len(in) == 0 {
 		return nil, args, fmt.Errorf("the call has no inputs")
 	}
+	masks := make([]*key, len(in))
+	for name, v := range n.Kwargs {
+		at := slices.Index(maskArguments, name)
+		if name == "mask" {
+			at = 0
+		}
+		given, err := leaves(v, nil)
+		if err != nil {
+			return nil, args, err
+		}
+		given = slices.DeleteFunc(given, func(k *key) bool { return k == nil && at < 0 })
+		switch to := argumentOf(&args, name); {
+		case to != nil:
+			*to = v == true
+		case slices.Contains(inputArguments, name) || len(given) == 0:
+		case at < 0:
+			return nil, args, fmt.Errorf("argument %s of the call is a tensor, which cannot be read", safeio.Quote(name))
+		case at+len(given) > len(in):
+			return nil, args, fmt.Errorf("argument %s of the call has more masks than there are inputs", safeio.Quote(name))
+		default:
+			for i, k := range given {
+				if k != nil {
+					masks[at+i] = k
+				}
+			}
+		}
+	}
+	for i, k := range masks {
+		if k == nil {
+			continue
+		}
+		if i > 63 {
+			return nil, args, fmt.Errorf("got a mask for input %d of the call, want masks for the first 64 inputs", i)
+		}
+		in, args.Mask = append(in, *k), args.Mask|layers.Inputs(i)
+	}
 	return in, args, nil
 }
 
+// inputArguments are the names of arguments that hold inputs, in their order here.
+var inputArguments = []string{"inputs", "sequences", "query", "value", "key", maskArgument, "initial_state"}
+
+// maskArguments are the names of the masks of inputs of attention layers, in the
+// order of the inputs.
+var maskArguments = []string{"query_mask", "value_mask", "key_mask"}
+
 // flatten appends the tensors in an argument, in order.
 func flatten(v any, to []key) ([]key, error) {
+	all, err := leaves(v, nil)
+	for _, k := range all {
+		if k != nil {
+			to = append(to, *k)
+		}
+	}
+	return to, err
+}
+
+// leaves appends the tensors in an argument, in order: those of dicts by their keys. A
+// None in a list or dict, or alone, is nil.
+func leaves(v any, to []*key) ([]*key, error) {
+	var err error
 	switch v := v.(type) {
+	case nil:
+		to = append(to, nil)
 	case []any:
 		for _, x := range v {
-			var err error
-			if to, err = flatten(x, to); err != nil {
+			if to, err = leaves(x, to); err != nil {
 				return nil, err
 			}
 		}
 	case map[string]any:
+		if v["class_name"] == nil {
+			for _, name := range slices.Sorted(maps.Keys(v)) {
+				if to, err = leaves(v[name], to); err != nil {
+					return nil, err
+				}
+			}
+			return to, nil
+		}
 		if v["class_name"] != "__keras_tensor__" {
 			return nil, fmt.Errorf("got an argument of class %s, want tensors of the model", safeio.Text(v["class_name"]))
 		}
@@ -517,7 +589,7 @@ func flatten(v any, to []key) ([]key, error) {
 		if err != nil {
 			return nil, err
 		}
-		to = append(to, k)
+		to = append(to, &k)
 	}
 	return to, nil
 }
@@ -538,29 +610,53 @@ func keyFrom(v any) (k key, err error) {
 	return k, fmt.Errorf("got %s, want the name of a layer and two indices", safeio.Text(v))
 }
 
-// endKeys reads a model's inputs or outputs: one triple, or a list of them.
+// endKeys reads a model's inputs or outputs: one triple, or lists and dicts of them.
 // There Keras counts the calls of nested functional models from 1, and those of
 // other layers from 0.
-func endKeys(v any, nested map[string]*object) ([]key, error) {
-	all, ok := v.([]any)
-	if !ok || len(all) == 0 {
+func endKeys(v any, nested map[string]*object) (keys []key, nest *keras.Nest, err error) {
+	var read func(v any) (*keras.Nest, error)
+	read = func(v any) (*keras.Nest, error) {
+		list, isList := v.([]any)
+		dict, isDict := v.(map[string]any)
+		switch {
+		case isList && len(list) > 0 && isText(list[0]):
+			k, err := keyFrom(v)
+			if nested[k.layer] != nil {
+				k.node--
+			}
+			keys = append(keys, k)
+			return &keras.Nest{}, err
+		case isDict && len(dict) > 0:
+			n := &keras.Nest{Keys: slices.Sorted(maps.Keys(dict))}
+			for _, name := range n.Keys {
+				list = append(list, dict[name])
+			}
+			return n, parts(n, list, read)
+		case isList && len(list) > 0:
+			n := &keras.Nest{}
+			return n, parts(n, list, read)
+		}
 		return nil, fmt.Errorf("got %s, want a list", safeio.Text(v))
 	}
-	if _, alone := all[0].(string); alone {
-		all = []any{v}
-	}
-	var keys []key
-	for _, x := range all {
-		k, err := keyFrom(x)
+	nest, err = read(v)
+	return keys, nest, err
+}
+
+func isText(v any) bool {
+	_, ok := v.(string)
+	return ok
+}
+
+// parts reads the parts of n.
+func parts(n *keras.Nest, all []any, read func(v any) (*keras.Nest, error)) error {
+	for _, v := range all {
+		p, err := read(v)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if nested[k.layer] != nil {
-			k.node--
-		}
-		keys = append(keys, k)
+		n.Parts = append(n.Parts, p)
 	}
-	return keys, nil
+	return nil
 }
 
 // endsOf finds a model's inputs or outputs.

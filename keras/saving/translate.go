@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/callspec"
@@ -97,6 +98,14 @@ func toKeras(o *object) error {
 	if err := registered(o.Class); err != nil {
 		return err
 	}
+	o.Module = "keras.layers"
+	if module, ok := applications[o.Class]; ok {
+		o.Module, o.RegisteredName = module, o.Class
+	}
+	if o.Class == "Pipeline" { // has a name alone; its layers have the rest
+		delete(o.Config, "trainable")
+		delete(o.Config, "dtype")
+	}
 	if slices.Contains(notTrainable, o.Class) && o.Config["trainable"] == true {
 		delete(o.Config, "trainable")
 	}
@@ -130,6 +139,9 @@ func toKeras(o *object) error {
 		case isList(value):
 			all := value.([]any)
 			for i, one := range all {
+				if isModel(one.(map[string]any)["class_name"]) {
+					continue
+				}
 				inner, err := layerIn(one)
 				if err != nil {
 					return fmt.Errorf("field %q: %w", name, err)
@@ -138,6 +150,8 @@ func toKeras(o *object) error {
 			}
 		case slices.Contains(ofCall, name) && value == false:
 			delete(o.Config, name)
+		case isObject(value) && isModel(value.(map[string]any)["class_name"]):
+			// It is in Keras's form already.
 		case isObject(value):
 			inner, err := layerIn(value)
 			if err != nil {
@@ -155,9 +169,16 @@ func layerIn(value any) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	inner.Module = "keras.layers"
 	return inner, toKeras(inner)
 }
+
+// isModel reports whether a class is one of models.
+func isModel(class any) bool { return class == "Sequential" || class == "Functional" }
+
+// applications are classes of layers that Keras has for keras.applications alone, by
+// their modules.
+var applications = map[string]string{"LayerScale": "keras.src.applications.convnext", "StochasticDepth": "keras.src.applications.convnext",
+	"CustomScaleLayer": "keras.src.applications.inception_resnet_v2"}
 
 // isList reports whether v is a list of objects.
 func isList(v any) bool {
@@ -314,14 +335,52 @@ var unused = map[string][]any{
 // layers.UnmarshalConfig, and makes the layer. repolicy says which policy a
 // layer has instead of that of its config.
 func fromKeras(o *object, repolicy func(string) string) (layers.Layer, error) {
-	raw, err := ours(o, repolicy, 0)
+	return (&builder{repolicy: repolicy}).translated(o, 0)
+}
+
+// translated is fromKeras for a layer within depth models.
+func (b *builder) translated(o *object, depth int) (layers.Layer, error) {
+	t := translation{builder: b, within: depth}
+	raw, err := t.ours(o, 0)
 	if err != nil {
 		return nil, err
 	}
-	return layers.UnmarshalConfig(raw)
+	var made func(raw []byte) (layers.Layer, error)
+	made = func(raw []byte) (layers.Layer, error) {
+		var ref struct {
+			Model *int `json:"model"`
+		}
+		if err := json.Unmarshal(raw, &ref); err == nil && ref.Model != nil {
+			return t.models[*ref.Model].Layer(), nil
+		}
+		return layers.UnmarshalConfigWith(raw, made)
+	}
+	return made(raw)
 }
 
-func ours(o *object, repolicy func(string) string, depth int) ([]byte, error) {
+// translation turns the config of one layer into the form that layers reads.
+type translation struct {
+	*builder
+	within int            // models
+	models []*keras.Model // in the fields of the layer
+}
+
+// inner is ours for a layer or a model in a field: a model is the index of one of
+// t.models.
+func (t *translation) inner(o *object, depth int) ([]byte, error) {
+	if !isModel(o.Class) {
+		return t.ours(o, depth+1)
+	}
+	m, err := t.model(o, t.within+depth+1)
+	if err != nil {
+		return nil, err
+	}
+	t.models = append(t.models, m)
+	return json.Marshal(map[string]int{"model": len(t.models) - 1})
+}
+
+func (t *translation) ours(o *object, depth int) ([]byte, error) {
+	repolicy := t.repolicy
 	if depth > maxModels {
 		return nil, fmt.Errorf("layers: %s: layers are nested more than %d deep", o.Class, maxModels)
 	}
@@ -365,7 +424,7 @@ func ours(o *object, repolicy func(string) string, depth int) ([]byte, error) {
 				if err != nil {
 					return nil, fmt.Errorf("layers: %s: field %q: %w", o.Class, name, err)
 				}
-				raw, err := ours(inner, repolicy, depth+1)
+				raw, err := t.inner(inner, depth)
 				if err != nil {
 					return nil, err
 				}
@@ -395,11 +454,11 @@ func ours(o *object, repolicy func(string) string, depth int) ([]byte, error) {
 			}
 			continue
 		}
-		if kind(name) != "" || !strings.HasPrefix(inner.Module, "keras.layers") {
+		if kind(name) != "" || !strings.HasPrefix(inner.Module, "keras.layers") && applications[inner.Class] == "" && !isModel(inner.Class) {
 			out[name] = specOf(inner)
 			continue
 		}
-		raw, err := ours(inner, repolicy, depth+1)
+		raw, err := t.inner(inner, depth)
 		if err != nil {
 			return nil, err
 		}

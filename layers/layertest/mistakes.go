@@ -277,7 +277,7 @@ func (m *mistakes) wrongValues(name string, now reflect.Value) (wrong []any, ok 
 		switch name {
 		case "FillValue", "MaskValue": // any is stored or compared
 			return nil, true
-		case "Rate", "Dropout", "RecurrentDropout", "Momentum":
+		case "Rate", "DropPathRate", "Dropout", "RecurrentDropout", "Momentum":
 			return []any{-0.5, 1.5, math.NaN()}, true
 		case "Stddev", "L1", "L2", "MaxValue", "Epsilon":
 			if class == "Discretization" { // for Adapt
@@ -286,12 +286,15 @@ func (m *mistakes) wrongValues(name string, now reflect.Value) (wrong []any, ok 
 			return []any{-1.0, math.NaN()}, true
 		case "ClipLimit", "LogitSoftCap", "MinFreq", "MaxFreq", "TopDB", "MagExp", "MinPower", "RefPower":
 			return []any{-1.0, math.NaN()}, true
-		case "NegativeSlope", "Threshold", "Alpha", "Scale", "Offset":
+		case "NegativeSlope", "Threshold", "Alpha", "Scale", "Offset", "InitValues":
 			return []any{math.NaN()}, true
 		case "Factor":
 			return []any{-1.0, 2.0, math.NaN()}, true
 		}
 	case []layers.Layer:
+		if class == "Pipeline" { // of any layers
+			return []any{nil, []layers.Layer{nil}}, true
+		}
 		return []any{nil, []layers.Layer{nil}, []layers.Layer{&layers.Flatten{}}}, true
 	}
 	if now.Type() == reflect.TypeFor[layers.Layer]() {

@@ -80,6 +80,12 @@ def build(config):
             args[k] = build({"class_name": v["class_name"], **v["config"]})
         if isinstance(v, list) and v and isinstance(v[0], dict):
             args[k] = [build({"class_name": c["class_name"], **c["config"]}) for c in v]
+    if cls == "LayerScale":
+        layer = keras.src.applications.convnext.LayerScale(**args)
+        layer.build(None)
+        layer.gamma.name = "gamma"  # Keras gives it no name
+        layer.gamma.path = layer.name + "/gamma"
+        return layer
     if cls == "RNN":
         return keras.layers.RNN(args.pop("cell"), **args)
     if cls == "Bidirectional" and args.get("merge_mode") == "none":

@@ -59,4 +59,5 @@ add("attention_concat", of("Attention", use_scale=True, score_mode="concat"), X3
 add("additive_attention", of("AdditiveAttention"), X3, rand(6, 3, 6, 5))
 add("multi_head_attention", of("MultiHeadAttention", num_heads=2, key_dim=3), X3, rand(7, 3, 6, 4))
 add("group_query_attention", of("GroupQueryAttention", head_dim=3, num_query_heads=4, num_key_value_heads=2), X3, rand(8, 3, 6, 5))
+add("layer_scale", of("LayerScale", init_values=0.5, projection_dim=5), X3)
 write("steps.json", cases)
