@@ -2,7 +2,6 @@
 and what they compute: for each NAME.keras (or NAME.h5) a NAME.json.
 
     python graphs.py golden             graphs.zip, in this directory, which is committed
-    python graphs.py random DIR 200 1   200 random graphs from seed 1
     python graphs.py applications DIR   one of each family of keras.applications
     python graphs.py check DIR          what TestGraphsDir has saved there, loaded by Keras
 
@@ -18,7 +17,6 @@ Made with Keras 3.15.1, TensorFlow 2.21.0 (CPU), Python 3.11.
 
 import json
 import os
-import random
 import sys
 import tempfile
 import zipfile
