@@ -280,8 +280,9 @@ type Set struct {
 	NarrowLanes [elements]Pack
 
 	// Strips is kernels of strips of F32 and Pairs by the number of rows, with the columns
-	// of their Tiles, or nil.
-	Strips [elements][]StripKernel
+	// of their Tiles, or nil. NarrowStrips are those of a single panel with no more than
+	// NarrowNR columns.
+	Strips, NarrowStrips [elements][]StripKernel
 
 	// Epilogues of products in float32: an activation, its gradient, and the division
 	// of a gradient by the scale of a loss; or nil.

@@ -822,13 +822,17 @@ store: \
 	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27); \
 	FMA_ROW_2(off(R9)(R12*2), Z27, Z24, Z22, Z25, Z23)
 
+// FMA_ROWS_13x1 is FMA_ROW of some rows of A, which lies row by row.
+#define FMA_ROWS_13x1(off, b1, b0, a1) \
+	FMA_ROWS_11x1(off, b1, b0, a1); \
+	FMA_ROW_1(off(R9)(R12*2), a1, b0, Z11); \
+	FMA_ROW_1(off(R10), b1, b0, Z12)
+
 // FMA_STEP_ROWS_PREFETCH_13x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_13x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z13, next); \
 	prefetch; \
-	FMA_ROWS_11x1(off, Z14, Z13, Z15); \
-	FMA_ROW_1(off(R9)(R12*2), Z15, Z13, Z11); \
-	FMA_ROW_1(off(R10), Z14, Z13, Z12)
+	FMA_ROWS_13x1(off, Z14, Z13, Z15)
 
 // FMA_ROWS_13x2 is FMA_ROW of some rows of A, which lies row by row.
 #define FMA_ROWS_13x2(off, a0, b0, b1, a1) \
@@ -846,9 +850,7 @@ store: \
 #define FMA_STEP_ROWS_PREFETCH_14x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z14, next); \
 	prefetch; \
-	FMA_ROWS_11x1(off, Z15, Z14, Z16); \
-	FMA_ROW_1(off(R9)(R12*2), Z16, Z14, Z11); \
-	FMA_ROW_1(off(R10), Z15, Z14, Z12); \
+	FMA_ROWS_13x1(off, Z15, Z14, Z16); \
 	FMA_ROW_1(off(R10)(R12*1), Z16, Z14, Z13)
 
 // FMA_STEP_ROWS_PREFETCH_14x2 is a step of the inner dimension.

@@ -356,6 +356,76 @@ func pairsAVX512Strip13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, p
 //go:noescape
 func pairsAVX512Strip14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
 
+// pairsAVX512Strip1x16 is a StripKernel of 1 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip1x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// pairsAVX512Strip2x16 is a StripKernel of 2 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip2x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// pairsAVX512Strip3x16 is a StripKernel of 3 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip3x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// pairsAVX512Strip4x16 is a StripKernel of 4 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// pairsAVX512Strip5x16 is a StripKernel of 5 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// pairsAVX512Strip6x16 is a StripKernel of 6 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// pairsAVX512Strip7x16 is a StripKernel of 7 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip7x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// pairsAVX512Strip8x16 is a StripKernel of 8 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip8x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// pairsAVX512Strip9x16 is a StripKernel of 9 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip9x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// pairsAVX512Strip10x16 is a StripKernel of 10 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip10x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// pairsAVX512Strip11x16 is a StripKernel of 11 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip11x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// pairsAVX512Strip12x16 is a StripKernel of 12 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip12x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// pairsAVX512Strip13x16 is a StripKernel of 13 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// pairsAVX512Strip14x16 is a StripKernel of 14 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func pairsAVX512Strip14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
 // pairsRowRuns1AVX512 is a PixelRuns of 1 rows and 32 columns, of a[i*lda+p].
 //
 //go:noescape
@@ -566,6 +636,76 @@ func f32AVX512BF16Strip13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer,
 //go:noescape
 func f32AVX512BF16Strip14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
 
+// f32AVX512BF16Strip1x16 is a StripKernel of 1 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip1x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip2x16 is a StripKernel of 2 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip2x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip3x16 is a StripKernel of 3 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip3x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip4x16 is a StripKernel of 4 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip5x16 is a StripKernel of 5 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip6x16 is a StripKernel of 6 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip7x16 is a StripKernel of 7 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip7x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip8x16 is a StripKernel of 8 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip8x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip9x16 is a StripKernel of 9 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip9x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip10x16 is a StripKernel of 10 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip10x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip11x16 is a StripKernel of 11 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip11x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip12x16 is a StripKernel of 12 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip12x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip13x16 is a StripKernel of 13 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
+// f32AVX512BF16Strip14x16 is a StripKernel of 14 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
+//
+//go:noescape
+func f32AVX512BF16Strip14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+
 // peakPairsAVX512 does n times 48 VDPBF16PS on registers.
 //
 //go:noescape
@@ -576,6 +716,8 @@ var pairsAVX512Rows16 = []Kernel{1: pairsAVX512Rows1x16, pairsAVX512Rows2x16, pa
 var pairsAVX512Inner32 = []Kernel{1: pairsAVX512Inner1x32, pairsAVX512Inner2x32, pairsAVX512Inner3x32, pairsAVX512Inner4x32, pairsAVX512Inner5x32, pairsAVX512Inner6x32, pairsAVX512Inner7x32, pairsAVX512Inner8x32, pairsAVX512Inner9x32, pairsAVX512Inner10x32, pairsAVX512Inner11x32, pairsAVX512Inner12x32, pairsAVX512Inner13x32, pairsAVX512Inner14x32}
 var pairsAVX512Inner16 = []Kernel{1: pairsAVX512Inner1x16, pairsAVX512Inner2x16, pairsAVX512Inner3x16, pairsAVX512Inner4x16, pairsAVX512Inner5x16, pairsAVX512Inner6x16, pairsAVX512Inner7x16, pairsAVX512Inner8x16, pairsAVX512Inner9x16, pairsAVX512Inner10x16, pairsAVX512Inner11x16, pairsAVX512Inner12x16, pairsAVX512Inner13x16, pairsAVX512Inner14x16}
 var pairsAVX512Strip32 = []StripKernel{1: pairsAVX512Strip1x32, pairsAVX512Strip2x32, pairsAVX512Strip3x32, pairsAVX512Strip4x32, pairsAVX512Strip5x32, pairsAVX512Strip6x32, pairsAVX512Strip7x32, pairsAVX512Strip8x32, pairsAVX512Strip9x32, pairsAVX512Strip10x32, pairsAVX512Strip11x32, pairsAVX512Strip12x32, pairsAVX512Strip13x32, pairsAVX512Strip14x32}
+var pairsAVX512Strip16 = []StripKernel{1: pairsAVX512Strip1x16, pairsAVX512Strip2x16, pairsAVX512Strip3x16, pairsAVX512Strip4x16, pairsAVX512Strip5x16, pairsAVX512Strip6x16, pairsAVX512Strip7x16, pairsAVX512Strip8x16, pairsAVX512Strip9x16, pairsAVX512Strip10x16, pairsAVX512Strip11x16, pairsAVX512Strip12x16, pairsAVX512Strip13x16, pairsAVX512Strip14x16}
 var pairsRowRunsAVX512 = []PixelRuns{1: pairsRowRuns1AVX512, pairsRowRuns2AVX512, pairsRowRuns3AVX512, pairsRowRuns4AVX512, pairsRowRuns5AVX512, pairsRowRuns6AVX512, pairsRowRuns7AVX512, pairsRowRuns8AVX512, pairsRowRuns9AVX512, pairsRowRuns10AVX512, pairsRowRuns11AVX512, pairsRowRuns12AVX512, pairsRowRuns13AVX512, pairsRowRuns14AVX512}
 var pairsRowRunsNarrowAVX512 = []PixelRuns{1: pairsRowRunsNarrow1AVX512, pairsRowRunsNarrow2AVX512, pairsRowRunsNarrow3AVX512, pairsRowRunsNarrow4AVX512, pairsRowRunsNarrow5AVX512, pairsRowRunsNarrow6AVX512, pairsRowRunsNarrow7AVX512, pairsRowRunsNarrow8AVX512, pairsRowRunsNarrow9AVX512, pairsRowRunsNarrow10AVX512, pairsRowRunsNarrow11AVX512, pairsRowRunsNarrow12AVX512, pairsRowRunsNarrow13AVX512, pairsRowRunsNarrow14AVX512}
 var f32AVX512BF16Strip32 = []StripKernel{1: f32AVX512BF16Strip1x32, f32AVX512BF16Strip2x32, f32AVX512BF16Strip3x32, f32AVX512BF16Strip4x32, f32AVX512BF16Strip5x32, f32AVX512BF16Strip6x32, f32AVX512BF16Strip7x32, f32AVX512BF16Strip8x32, f32AVX512BF16Strip9x32, f32AVX512BF16Strip10x32, f32AVX512BF16Strip11x32, f32AVX512BF16Strip12x32, f32AVX512BF16Strip13x32, f32AVX512BF16Strip14x32}
+var f32AVX512BF16Strip16 = []StripKernel{1: f32AVX512BF16Strip1x16, f32AVX512BF16Strip2x16, f32AVX512BF16Strip3x16, f32AVX512BF16Strip4x16, f32AVX512BF16Strip5x16, f32AVX512BF16Strip6x16, f32AVX512BF16Strip7x16, f32AVX512BF16Strip8x16, f32AVX512BF16Strip9x16, f32AVX512BF16Strip10x16, f32AVX512BF16Strip11x16, f32AVX512BF16Strip12x16, f32AVX512BF16Strip13x16, f32AVX512BF16Strip14x16}

@@ -503,13 +503,17 @@ TEXT ·pairsAVX512Rows11x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows12x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_12x1, ZERO_C_12x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_12x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, ADD_S_12x1, STORE_C_12x1)
 
+// DOT_ROWS_13x1 is DOT_ROW of some rows of A, which lies row by row.
+#define DOT_ROWS_13x1(off, b1, off2, a1) \
+	DOT_ROWS_11x1(off, b1, off2, a1); \
+	DOT_ROW_1(off(R9)(R12*2), a1, off2, (off2+2), 11); \
+	DOT_ROW_1(off(R10), b1, off2, (off2+1), 12)
+
 // DOT_STEP_ROWS_PREFETCH_13x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_13x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z13, next); \
 	prefetch; \
-	DOT_ROWS_11x1(off, Z14, 13, Z15); \
-	DOT_ROW_1(off(R9)(R12*2), Z15, 13, 15, 11); \
-	DOT_ROW_1(off(R10), Z14, 13, 14, 12)
+	DOT_ROWS_13x1(off, Z14, 13, Z15)
 
 // func pairsAVX512Rows13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows13x16(SB), NOSPLIT, $0-80
@@ -519,9 +523,7 @@ TEXT ·pairsAVX512Rows13x16(SB), NOSPLIT, $0-80
 #define DOT_STEP_ROWS_PREFETCH_14x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z14, next); \
 	prefetch; \
-	DOT_ROWS_11x1(off, Z15, 14, Z16); \
-	DOT_ROW_1(off(R9)(R12*2), Z16, 14, 16, 11); \
-	DOT_ROW_1(off(R10), Z15, 14, 15, 12); \
+	DOT_ROWS_13x1(off, Z15, 14, Z16); \
 	DOT_ROW_1(off(R10)(R12*1), Z16, 14, 16, 13)
 
 // func pairsAVX512Rows14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -1260,6 +1262,316 @@ TEXT ·pairsAVX512Strip13x32(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip14x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_14x2, ZERO_C_14x2, POINT_A_5, DOT_STEP_ROWS_14x2, ADVANCE_ROWS5, STORE_BF16_C_14x2)
 
+// PREFETCHW_STRIP_1x1 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_1x1 \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_1x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_1x1(b, next, off) \
+	LOAD_B_1(b, Z1, next); \
+	DOT_ROW_1(off(AX), Z2, 1, 2, 0)
+
+// STORE_BF16_C_1x1 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_1x1 \
+	VCVTNE2PS2BF16(0, 0, 0); \
+	VMOVDQU16 Z0, K1, (DX)
+
+// func pairsAVX512Strip1x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip1x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_1x1, ZERO_C_1x1, POINT_A_1, DOT_STEP_ROWS_1x1, ADVANCE_ROWS1, STORE_BF16_C_1x1)
+
+// PREFETCHW_STRIP_2x1 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_2x1 \
+	PREFETCHW_STRIP_1x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_2x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_2x1(b, next, off) \
+	LOAD_B_1(b, Z2, next); \
+	DOT_ROWS_2x1(off, Z3, 2, Z4)
+
+// STORE_BF16_C_2x1 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_2x1 \
+	STORE_BF16_C_1x1; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(1, 1, 1); \
+	VMOVDQU16 Z1, K1, (DX)
+
+// func pairsAVX512Strip2x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip2x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_2x1, ZERO_C_2x1, POINT_A_1, DOT_STEP_ROWS_2x1, ADVANCE_ROWS1, STORE_BF16_C_2x1)
+
+// PREFETCHW_STRIP_3x1 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_3x1 \
+	PREFETCHW_STRIP_2x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_3x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_3x1(b, next, off) \
+	LOAD_B_1(b, Z3, next); \
+	DOT_ROWS_3x1(off, Z4, 3, Z5)
+
+// STORE_BF16_C_3x1 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_3x1 \
+	STORE_BF16_C_2x1; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(2, 2, 2); \
+	VMOVDQU16 Z2, K1, (DX)
+
+// func pairsAVX512Strip3x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip3x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_3x1, ZERO_C_3x1, POINT_A_1, DOT_STEP_ROWS_3x1, ADVANCE_ROWS1, STORE_BF16_C_3x1)
+
+// PREFETCHW_STRIP_4x1 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_4x1 \
+	PREFETCHW_STRIP_3x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_4x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_4x1(b, next, off) \
+	LOAD_B_1(b, Z4, next); \
+	DOT_ROWS_3x1(off, Z5, 4, Z6); \
+	DOT_ROW_1(off(DX), Z6, 4, 6, 3)
+
+// STORE_BF16_C_4x1 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_4x1 \
+	STORE_BF16_C_3x1; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(3, 3, 3); \
+	VMOVDQU16 Z3, K1, (DX)
+
+// func pairsAVX512Strip4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip4x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_4x1, ZERO_C_4x1, POINT_A_2, DOT_STEP_ROWS_4x1, ADVANCE_ROWS2, STORE_BF16_C_4x1)
+
+// PREFETCHW_STRIP_5x1 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_5x1 \
+	PREFETCHW_STRIP_4x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_5x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_5x1(b, next, off) \
+	LOAD_B_1(b, Z5, next); \
+	DOT_ROWS_5x1(off, Z6, 5, Z7)
+
+// STORE_BF16_C_5x1 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_5x1 \
+	STORE_BF16_C_4x1; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(4, 4, 4); \
+	VMOVDQU16 Z4, K1, (DX)
+
+// func pairsAVX512Strip5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip5x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_5x1, ZERO_C_5x1, POINT_A_2, DOT_STEP_ROWS_5x1, ADVANCE_ROWS2, STORE_BF16_C_5x1)
+
+// PREFETCHW_STRIP_6x1 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_6x1 \
+	PREFETCHW_STRIP_5x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_6x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_6x1(b, next, off) \
+	LOAD_B_1(b, Z6, next); \
+	DOT_ROWS_5x1(off, Z7, 6, Z8); \
+	DOT_ROW_1(off(DX)(R12*2), Z8, 6, 8, 5)
+
+// STORE_BF16_C_6x1 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_6x1 \
+	STORE_BF16_C_5x1; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(5, 5, 5); \
+	VMOVDQU16 Z5, K1, (DX)
+
+// func pairsAVX512Strip6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip6x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_6x1, ZERO_C_6x1, POINT_A_2, DOT_STEP_ROWS_6x1, ADVANCE_ROWS2, STORE_BF16_C_6x1)
+
+// PREFETCHW_STRIP_7x1 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_7x1 \
+	PREFETCHW_STRIP_6x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_7x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_7x1(b, next, off) \
+	LOAD_B_1(b, Z7, next); \
+	DOT_ROWS_7x1(off, Z8, 7, Z9)
+
+// STORE_BF16_C_7x1 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_7x1 \
+	STORE_BF16_C_6x1; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(6, 6, 6); \
+	VMOVDQU16 Z6, K1, (DX)
+
+// func pairsAVX512Strip7x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip7x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_7x1, ZERO_C_7x1, POINT_A_3, DOT_STEP_ROWS_7x1, ADVANCE_ROWS3, STORE_BF16_C_7x1)
+
+// PREFETCHW_STRIP_8x1 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_8x1 \
+	PREFETCHW_STRIP_7x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_8x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_8x1(b, next, off) \
+	LOAD_B_1(b, Z8, next); \
+	DOT_ROWS_7x1(off, Z9, 8, Z10); \
+	DOT_ROW_1(off(SI)(R12*1), Z10, 8, 10, 7)
+
+// STORE_BF16_C_8x1 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_8x1 \
+	STORE_BF16_C_7x1; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(7, 7, 7); \
+	VMOVDQU16 Z7, K1, (DX)
+
+// func pairsAVX512Strip8x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip8x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_8x1, ZERO_C_8x1, POINT_A_3, DOT_STEP_ROWS_8x1, ADVANCE_ROWS3, STORE_BF16_C_8x1)
+
+// PREFETCHW_STRIP_9x1 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_9x1 \
+	PREFETCHW_STRIP_8x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_9x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_9x1(b, next, off) \
+	LOAD_B_1(b, Z9, next); \
+	DOT_ROWS_9x1(off, Z10, 9, Z11)
+
+// STORE_BF16_C_9x1 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_9x1 \
+	STORE_BF16_C_8x1; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(8, 8, 8); \
+	VMOVDQU16 Z8, K1, (DX)
+
+// func pairsAVX512Strip9x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip9x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_9x1, ZERO_C_9x1, POINT_A_3, DOT_STEP_ROWS_9x1, ADVANCE_ROWS3, STORE_BF16_C_9x1)
+
+// PREFETCHW_STRIP_10x1 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_10x1 \
+	PREFETCHW_STRIP_9x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_10x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_10x1(b, next, off) \
+	LOAD_B_1(b, Z10, next); \
+	DOT_ROWS_9x1(off, Z11, 10, Z12); \
+	DOT_ROW_1(off(R9), Z12, 10, 12, 9)
+
+// STORE_BF16_C_10x1 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_10x1 \
+	STORE_BF16_C_9x1; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(9, 9, 9); \
+	VMOVDQU16 Z9, K1, (DX)
+
+// func pairsAVX512Strip10x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip10x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_10x1, ZERO_C_10x1, POINT_A_4, DOT_STEP_ROWS_10x1, ADVANCE_ROWS4, STORE_BF16_C_10x1)
+
+// PREFETCHW_STRIP_11x1 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_11x1 \
+	PREFETCHW_STRIP_10x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_11x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_11x1(b, next, off) \
+	LOAD_B_1(b, Z11, next); \
+	DOT_ROWS_11x1(off, Z12, 11, Z13)
+
+// STORE_BF16_C_11x1 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_11x1 \
+	STORE_BF16_C_10x1; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(10, 10, 10); \
+	VMOVDQU16 Z10, K1, (DX)
+
+// func pairsAVX512Strip11x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip11x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_11x1, ZERO_C_11x1, POINT_A_4, DOT_STEP_ROWS_11x1, ADVANCE_ROWS4, STORE_BF16_C_11x1)
+
+// PREFETCHW_STRIP_12x1 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_12x1 \
+	PREFETCHW_STRIP_11x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_12x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_12x1(b, next, off) \
+	LOAD_B_1(b, Z12, next); \
+	DOT_ROWS_11x1(off, Z13, 12, Z14); \
+	DOT_ROW_1(off(R9)(R12*2), Z14, 12, 14, 11)
+
+// STORE_BF16_C_12x1 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_12x1 \
+	STORE_BF16_C_11x1; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(11, 11, 11); \
+	VMOVDQU16 Z11, K1, (DX)
+
+// func pairsAVX512Strip12x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip12x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_12x1, ZERO_C_12x1, POINT_A_4, DOT_STEP_ROWS_12x1, ADVANCE_ROWS4, STORE_BF16_C_12x1)
+
+// PREFETCHW_STRIP_13x1 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_13x1 \
+	PREFETCHW_STRIP_12x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_13x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_13x1(b, next, off) \
+	LOAD_B_1(b, Z13, next); \
+	DOT_ROWS_13x1(off, Z14, 13, Z15)
+
+// STORE_BF16_C_13x1 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_13x1 \
+	STORE_BF16_C_12x1; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(12, 12, 12); \
+	VMOVDQU16 Z12, K1, (DX)
+
+// func pairsAVX512Strip13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip13x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_13x1, ZERO_C_13x1, POINT_A_5, DOT_STEP_ROWS_13x1, ADVANCE_ROWS5, STORE_BF16_C_13x1)
+
+// PREFETCHW_STRIP_14x1 prefetches rows of a later panel of the result for a write.
+#define PREFETCHW_STRIP_14x1 \
+	PREFETCHW_STRIP_13x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(128, NUM_DX)
+
+// DOT_STEP_ROWS_14x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_14x1(b, next, off) \
+	LOAD_B_1(b, Z14, next); \
+	DOT_ROWS_13x1(off, Z15, 14, Z16); \
+	DOT_ROW_1(off(R10)(R12*1), Z16, 14, 16, 13)
+
+// STORE_BF16_C_14x1 rounds rows of the result to bfloat16 and stores them.
+#define STORE_BF16_C_14x1 \
+	STORE_BF16_C_13x1; \
+	ADDQ R8, DX; \
+	VCVTNE2PS2BF16(13, 13, 13); \
+	VMOVDQU16 Z13, K1, (DX)
+
+// func pairsAVX512Strip14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·pairsAVX512Strip14x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_DOT(PREFETCHW_STRIP_14x1, ZERO_C_14x1, POINT_A_5, DOT_STEP_ROWS_14x1, ADVANCE_ROWS5, STORE_BF16_C_14x1)
+
 // func pairsRowRuns1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pairsRowRuns1AVX512(SB), NOSPLIT, $0-88
 	LOAD_RUNS_ARGS
@@ -1893,6 +2205,302 @@ TEXT ·f32AVX512BF16Strip13x32(SB), NOSPLIT, $0-64
 // func f32AVX512BF16Strip14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512BF16Strip14x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_14x2, ZERO_C_14x2, POINT_A_5, FMA_STEP_ROWS_14x2, ADVANCE_ROWS5, FIND_SUBNORMAL_C_14x2, STORE_BF16_C_14x2, STORE_ROUNDED_C_14x2)
+
+// FMA_STEP_ROWS_1x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_1x1(b, next, off) \
+	LOAD_B_1(b, Z1, next); \
+	FMA_ROW_1(off(AX), Z2, Z1, Z0)
+
+// FIND_SUBNORMAL_1 goes to subnormal if a sum of a row is.
+#define FIND_SUBNORMAL_1(low) \
+	VFPCLASSPSZ $0x20, low, K3; \
+	KORTESTW K3, K3; \
+	JNZ subnormal
+
+// FIND_SUBNORMAL_C_1x1 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_1x1 \
+	FIND_SUBNORMAL_1(Z0)
+
+// STORE_ROUNDED_1 rounds a row to bfloat16 and stores it.
+#define STORE_ROUNDED_1(low, lowhalf) \
+	ROUND_BF16(low, Z30, Z28, Z29, Z31); \
+	VPSRLD $16, low, low; \
+	VPMOVDW low, lowhalf; \
+	VMOVDQU16 low, K1, (DX)
+
+// STORE_ROUNDED_C_1x1 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_1x1 \
+	STORE_ROUNDED_1(Z0, Y0)
+
+// func f32AVX512BF16Strip1x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip1x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_1x1, ZERO_C_1x1, POINT_A_1, FMA_STEP_ROWS_1x1, ADVANCE_ROWS1, FIND_SUBNORMAL_C_1x1, STORE_BF16_C_1x1, STORE_ROUNDED_C_1x1)
+
+// FMA_STEP_ROWS_2x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_2x1(b, next, off) \
+	LOAD_B_1(b, Z2, next); \
+	FMA_ROWS_2x1(off, Z3, Z2, Z4)
+
+// FIND_SUBNORMAL_C_2x1 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_2x1 \
+	FIND_SUBNORMAL_C_1x1; \
+	FIND_SUBNORMAL_1(Z1)
+
+// STORE_ROUNDED_C_2x1 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_2x1 \
+	STORE_ROUNDED_C_1x1; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED_1(Z1, Y1)
+
+// func f32AVX512BF16Strip2x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip2x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_2x1, ZERO_C_2x1, POINT_A_1, FMA_STEP_ROWS_2x1, ADVANCE_ROWS1, FIND_SUBNORMAL_C_2x1, STORE_BF16_C_2x1, STORE_ROUNDED_C_2x1)
+
+// FMA_STEP_ROWS_3x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_3x1(b, next, off) \
+	LOAD_B_1(b, Z3, next); \
+	FMA_ROWS_3x1(off, Z4, Z3, Z5)
+
+// FIND_SUBNORMAL_C_3x1 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_3x1 \
+	FIND_SUBNORMAL_C_2x1; \
+	FIND_SUBNORMAL_1(Z2)
+
+// STORE_ROUNDED_C_3x1 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_3x1 \
+	STORE_ROUNDED_C_2x1; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED_1(Z2, Y2)
+
+// func f32AVX512BF16Strip3x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip3x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_3x1, ZERO_C_3x1, POINT_A_1, FMA_STEP_ROWS_3x1, ADVANCE_ROWS1, FIND_SUBNORMAL_C_3x1, STORE_BF16_C_3x1, STORE_ROUNDED_C_3x1)
+
+// FMA_STEP_ROWS_4x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_4x1(b, next, off) \
+	LOAD_B_1(b, Z4, next); \
+	FMA_ROWS_3x1(off, Z5, Z4, Z6); \
+	FMA_ROW_1(off(DX), Z6, Z4, Z3)
+
+// FIND_SUBNORMAL_C_4x1 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_4x1 \
+	FIND_SUBNORMAL_C_3x1; \
+	FIND_SUBNORMAL_1(Z3)
+
+// STORE_ROUNDED_C_4x1 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_4x1 \
+	STORE_ROUNDED_C_3x1; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED_1(Z3, Y3)
+
+// func f32AVX512BF16Strip4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip4x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_4x1, ZERO_C_4x1, POINT_A_2, FMA_STEP_ROWS_4x1, ADVANCE_ROWS2, FIND_SUBNORMAL_C_4x1, STORE_BF16_C_4x1, STORE_ROUNDED_C_4x1)
+
+// FMA_STEP_ROWS_5x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_5x1(b, next, off) \
+	LOAD_B_1(b, Z5, next); \
+	FMA_ROWS_5x1(off, Z6, Z5, Z7)
+
+// FIND_SUBNORMAL_C_5x1 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_5x1 \
+	FIND_SUBNORMAL_C_4x1; \
+	FIND_SUBNORMAL_1(Z4)
+
+// STORE_ROUNDED_C_5x1 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_5x1 \
+	STORE_ROUNDED_C_4x1; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED_1(Z4, Y4)
+
+// func f32AVX512BF16Strip5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip5x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_5x1, ZERO_C_5x1, POINT_A_2, FMA_STEP_ROWS_5x1, ADVANCE_ROWS2, FIND_SUBNORMAL_C_5x1, STORE_BF16_C_5x1, STORE_ROUNDED_C_5x1)
+
+// FMA_STEP_ROWS_6x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_6x1(b, next, off) \
+	LOAD_B_1(b, Z6, next); \
+	FMA_ROWS_5x1(off, Z7, Z6, Z8); \
+	FMA_ROW_1(off(DX)(R12*2), Z8, Z6, Z5)
+
+// FIND_SUBNORMAL_C_6x1 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_6x1 \
+	FIND_SUBNORMAL_C_5x1; \
+	FIND_SUBNORMAL_1(Z5)
+
+// STORE_ROUNDED_C_6x1 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_6x1 \
+	STORE_ROUNDED_C_5x1; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED_1(Z5, Y5)
+
+// func f32AVX512BF16Strip6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip6x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_6x1, ZERO_C_6x1, POINT_A_2, FMA_STEP_ROWS_6x1, ADVANCE_ROWS2, FIND_SUBNORMAL_C_6x1, STORE_BF16_C_6x1, STORE_ROUNDED_C_6x1)
+
+// FMA_STEP_ROWS_7x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_7x1(b, next, off) \
+	LOAD_B_1(b, Z7, next); \
+	FMA_ROWS_7x1(off, Z8, Z7, Z9)
+
+// FIND_SUBNORMAL_C_7x1 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_7x1 \
+	FIND_SUBNORMAL_C_6x1; \
+	FIND_SUBNORMAL_1(Z6)
+
+// STORE_ROUNDED_C_7x1 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_7x1 \
+	STORE_ROUNDED_C_6x1; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED_1(Z6, Y6)
+
+// func f32AVX512BF16Strip7x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip7x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_7x1, ZERO_C_7x1, POINT_A_3, FMA_STEP_ROWS_7x1, ADVANCE_ROWS3, FIND_SUBNORMAL_C_7x1, STORE_BF16_C_7x1, STORE_ROUNDED_C_7x1)
+
+// FMA_STEP_ROWS_8x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_8x1(b, next, off) \
+	LOAD_B_1(b, Z8, next); \
+	FMA_ROWS_7x1(off, Z9, Z8, Z10); \
+	FMA_ROW_1(off(SI)(R12*1), Z10, Z8, Z7)
+
+// FIND_SUBNORMAL_C_8x1 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_8x1 \
+	FIND_SUBNORMAL_C_7x1; \
+	FIND_SUBNORMAL_1(Z7)
+
+// STORE_ROUNDED_C_8x1 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_8x1 \
+	STORE_ROUNDED_C_7x1; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED_1(Z7, Y7)
+
+// func f32AVX512BF16Strip8x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip8x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_8x1, ZERO_C_8x1, POINT_A_3, FMA_STEP_ROWS_8x1, ADVANCE_ROWS3, FIND_SUBNORMAL_C_8x1, STORE_BF16_C_8x1, STORE_ROUNDED_C_8x1)
+
+// FMA_STEP_ROWS_9x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_9x1(b, next, off) \
+	LOAD_B_1(b, Z9, next); \
+	FMA_ROWS_9x1(off, Z10, Z9, Z11)
+
+// FIND_SUBNORMAL_C_9x1 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_9x1 \
+	FIND_SUBNORMAL_C_8x1; \
+	FIND_SUBNORMAL_1(Z8)
+
+// STORE_ROUNDED_C_9x1 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_9x1 \
+	STORE_ROUNDED_C_8x1; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED_1(Z8, Y8)
+
+// func f32AVX512BF16Strip9x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip9x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_9x1, ZERO_C_9x1, POINT_A_3, FMA_STEP_ROWS_9x1, ADVANCE_ROWS3, FIND_SUBNORMAL_C_9x1, STORE_BF16_C_9x1, STORE_ROUNDED_C_9x1)
+
+// FMA_STEP_ROWS_10x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_10x1(b, next, off) \
+	LOAD_B_1(b, Z10, next); \
+	FMA_ROWS_9x1(off, Z11, Z10, Z12); \
+	FMA_ROW_1(off(R9), Z12, Z10, Z9)
+
+// FIND_SUBNORMAL_C_10x1 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_10x1 \
+	FIND_SUBNORMAL_C_9x1; \
+	FIND_SUBNORMAL_1(Z9)
+
+// STORE_ROUNDED_C_10x1 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_10x1 \
+	STORE_ROUNDED_C_9x1; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED_1(Z9, Y9)
+
+// func f32AVX512BF16Strip10x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip10x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_10x1, ZERO_C_10x1, POINT_A_4, FMA_STEP_ROWS_10x1, ADVANCE_ROWS4, FIND_SUBNORMAL_C_10x1, STORE_BF16_C_10x1, STORE_ROUNDED_C_10x1)
+
+// FMA_STEP_ROWS_11x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_11x1(b, next, off) \
+	LOAD_B_1(b, Z11, next); \
+	FMA_ROWS_11x1(off, Z12, Z11, Z13)
+
+// FIND_SUBNORMAL_C_11x1 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_11x1 \
+	FIND_SUBNORMAL_C_10x1; \
+	FIND_SUBNORMAL_1(Z10)
+
+// STORE_ROUNDED_C_11x1 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_11x1 \
+	STORE_ROUNDED_C_10x1; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED_1(Z10, Y10)
+
+// func f32AVX512BF16Strip11x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip11x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_11x1, ZERO_C_11x1, POINT_A_4, FMA_STEP_ROWS_11x1, ADVANCE_ROWS4, FIND_SUBNORMAL_C_11x1, STORE_BF16_C_11x1, STORE_ROUNDED_C_11x1)
+
+// FMA_STEP_ROWS_12x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_12x1(b, next, off) \
+	LOAD_B_1(b, Z12, next); \
+	FMA_ROWS_11x1(off, Z13, Z12, Z14); \
+	FMA_ROW_1(off(R9)(R12*2), Z14, Z12, Z11)
+
+// FIND_SUBNORMAL_C_12x1 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_12x1 \
+	FIND_SUBNORMAL_C_11x1; \
+	FIND_SUBNORMAL_1(Z11)
+
+// STORE_ROUNDED_C_12x1 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_12x1 \
+	STORE_ROUNDED_C_11x1; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED_1(Z11, Y11)
+
+// func f32AVX512BF16Strip12x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip12x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_12x1, ZERO_C_12x1, POINT_A_4, FMA_STEP_ROWS_12x1, ADVANCE_ROWS4, FIND_SUBNORMAL_C_12x1, STORE_BF16_C_12x1, STORE_ROUNDED_C_12x1)
+
+// FMA_STEP_ROWS_13x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_13x1(b, next, off) \
+	LOAD_B_1(b, Z13, next); \
+	FMA_ROWS_13x1(off, Z14, Z13, Z15)
+
+// FIND_SUBNORMAL_C_13x1 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_13x1 \
+	FIND_SUBNORMAL_C_12x1; \
+	FIND_SUBNORMAL_1(Z12)
+
+// STORE_ROUNDED_C_13x1 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_13x1 \
+	STORE_ROUNDED_C_12x1; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED_1(Z12, Y12)
+
+// func f32AVX512BF16Strip13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip13x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_13x1, ZERO_C_13x1, POINT_A_5, FMA_STEP_ROWS_13x1, ADVANCE_ROWS5, FIND_SUBNORMAL_C_13x1, STORE_BF16_C_13x1, STORE_ROUNDED_C_13x1)
+
+// FMA_STEP_ROWS_14x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_14x1(b, next, off) \
+	LOAD_B_1(b, Z14, next); \
+	FMA_ROWS_13x1(off, Z15, Z14, Z16); \
+	FMA_ROW_1(off(R10)(R12*1), Z16, Z14, Z13)
+
+// FIND_SUBNORMAL_C_14x1 goes to subnormal if a sum is.
+#define FIND_SUBNORMAL_C_14x1 \
+	FIND_SUBNORMAL_C_13x1; \
+	FIND_SUBNORMAL_1(Z13)
+
+// STORE_ROUNDED_C_14x1 is STORE_BF16_C also of subnormal numbers.
+#define STORE_ROUNDED_C_14x1 \
+	STORE_ROUNDED_C_13x1; \
+	ADDQ R8, DX; \
+	STORE_ROUNDED_1(Z13, Y13)
+
+// func f32AVX512BF16Strip14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
+TEXT ·f32AVX512BF16Strip14x16(SB), NOSPLIT, $0-64
+	STRIP_KERNEL_FMA(PREFETCHW_STRIP_14x1, ZERO_C_14x1, POINT_A_5, FMA_STEP_ROWS_14x1, ADVANCE_ROWS5, FIND_SUBNORMAL_C_14x1, STORE_BF16_C_14x1, STORE_ROUNDED_C_14x1)
 
 // PEAK_VDPBF16PSZ is independent multiplications on registers.
 #define PEAK_VDPBF16PSZ \

@@ -54,6 +54,7 @@ var AVX512BF16 = func() *Set {
 	}
 	s.NarrowLanes[BF16] = narrowLanesBF16AVX512BF16
 	s.Strips[F32], s.Strips[Pairs] = f32AVX512BF16Strip32, pairsAVX512Strip32
+	s.NarrowStrips[F32], s.NarrowStrips[Pairs] = f32AVX512BF16Strip16, pairsAVX512Strip16
 	s.PeakPairs, s.PeakPairsFlops = peakPairsAVX512, 48*64
 	return &s
 }()

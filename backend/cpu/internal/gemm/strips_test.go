@@ -27,8 +27,11 @@ func TestStrips(t *testing.T) {
 			}
 			for rows := 1; rows <= tiles.MR; rows++ {
 				for _, k := range []int{1, 2, 3, 4, 5, 8, 33} {
-					for _, panels := range []int{1, 2, 3} {
-						last, ordinary := 1+rng.IntN(tiles.NR), rng.IntN(2) == 0
+					for _, panels := range []int{0, 1, 2, 3} {
+						last, ordinary, kernels := 1+rng.IntN(tiles.NR), rng.IntN(2) == 0, kernels
+						if panels == 0 {
+							panels, last, kernels = 1, 1+rng.IntN(tiles.NarrowNR), set.NarrowStrips[kind]
+						}
 						cols := (panels-1)*tiles.NR + last
 						what := fmt.Sprintf("%s, element %d: %d×%d, k %d, ordinary numbers %v", set.Name, kind, rows, cols, k, ordinary)
 						lda, ldd := 4*(k+rng.IntN(3)), 2*(cols+rng.IntN(3))

@@ -198,12 +198,11 @@ func (p *Problem) cells(n int) int { return tiling.CeilDiv(n, p.Micro.Step) }
 func (p *Problem) shallow() bool { return p.K <= shortDepth }
 
 // strips reports whether micro-kernels go along strips of rows, over all panels of a tile.
-// Narrow micro-kernels need half as many steps for a few columns.
 // Of a long inner dimension and few panels, A takes longer to read than the result to
 // write, and kernels of strips do not prefetch A.
 func (d *decision) strips() bool {
 	return d.StripKernels && d.M >= d.Micro.MR/2 && !d.A.Trans && d.Pack.A != APanels && d.Pack.B != BInPlace && d.Epilogue == NoEpilogue &&
-		d.K > 0 && (d.N > d.Micro.NarrowNR || d.shallow()) && (d.K <= stripDepth || d.N >= stripPanels*d.Micro.NR && d.M > 2*d.Micro.MR) && d.Depth >= d.K
+		d.K > 0 && (d.K <= stripDepth || d.N >= stripPanels*d.Micro.NR && d.M > 2*d.Micro.MR) && d.Depth >= d.K
 }
 
 // packB returns whether B is packed, and limits the depth to what suits that.

@@ -177,9 +177,12 @@ func newProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, dims *dims, leastPa
 		k.narrow = set.NarrowLanes[gemm.ElementOf[k.To]]
 	}
 	if k.To == dtype.BFloat16 {
-		k.strips = set.Strips[gemm.F32]
+		kind := gemm.F32
 		if element == gemm.Pairs {
-			k.strips = set.Strips[gemm.Pairs]
+			kind = gemm.Pairs
+		}
+		if k.strips = set.Strips[kind]; k.N <= k.tiles.NarrowNR && set.NarrowStrips[kind] != nil {
+			k.strips = set.NarrowStrips[kind]
 		}
 	}
 	k.tileEpilogue, k.lowEpilogue = newTileEpilogue(b, v, set, k.N), newLowEpilogue(b, v, set, k.N)

@@ -10,19 +10,21 @@ import (
 // type StripKernel.
 const stripParams = "k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint"
 
-// strips writes the kernels of strips of one kind of arithmetic, and a table of them.
-func (g *gen) strips(prefix string, rows int, t tile) {
-	name := func(mr int) string { return fmt.Sprintf("%s%dx32", prefix, mr) }
-	t.strips, t.vectors = true, 2
+// strips writes the kernels of strips of one kind of arithmetic, of one or two vectors of
+// columns, and a table of them.
+func (g *gen) strips(prefix string, rows, vectors int, t tile) {
+	name := func(mr int) string { return fmt.Sprintf("%s%dx%d", prefix, mr, 16*vectors) }
+	t.strips, t.vectors = true, vectors
 	for mr := 1; mr <= rows; mr++ {
 		t.name, t.rows = name(mr), mr
 		t.strip(g)
 	}
-	g.table("StripKernel", 1, prefix+"32", rows, name)
+	g.table("StripKernel", 1, fmt.Sprint(prefix, 16*vectors), rows, name)
 }
 
 // strip writes a kernel that goes along a strip of rows of the result, panel by panel of
-// B, and rounds the sums to bfloat16.
+// B, and rounds the sums to bfloat16. With one vector there is one panel, of which the
+// first half is read.
 func (t *tile) strip(g *gen) {
 	g.text(t.name, stripParams, fmt.Sprintf("is a StripKernel of %d rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.", t.rows))
 	name := func(what string) string { return fmt.Sprintf("%s_%d%s", what, t.rows, t.width()) }
@@ -36,7 +38,7 @@ func (t *tile) strip(g *gen) {
 	g.block(kind, func() {
 		g.block("LOAD_STRIP_ARGS", func() {
 			g.ins("MOVQ lda+16(FP), R12\nMOVQ b+24(FP), BX\nMOVQ panels+32(FP), R15\nMOVQ d+40(FP), DI\nMOVQ ldd+48(FP), R8")
-			g.ins("MOVQ $%d, R13\nLEAQ (R13)(R13*2), R11\nLEAQ %d(BX), R14\nKXNORD K1, K1, K1", t.vectors*t.bytes, prefetchDistanceB*t.vectors*t.bytes)
+			g.ins("MOVQ $%d, R13\nLEAQ (R13)(R13*2), R11\nLEAQ %d(BX), R14\nKXNORD K1, K1, K1", 2*t.bytes, prefetchDistanceB*2*t.bytes)
 		})
 		g.block("BEGIN_PANEL", func() {
 			g.label("panel")
@@ -87,19 +89,26 @@ func (t *tile) strip(g *gen) {
 			// The instruction that rounds takes subnormal numbers for zero. Sums of pairs
 			// have none.
 			g.keptRows("FIND_SUBNORMAL_C", t.width(), t.rows, func(i int) {
-				low, high := fmt.Sprintf("Z%d", t.acc(i, 0)), fmt.Sprintf("Z%d", t.acc(i, 1))
+				low := fmt.Sprintf("Z%d", t.acc(i, 0))
+				if t.vectors == 1 {
+					g.block("FIND_SUBNORMAL_1", func() {
+						g.ins("VFPCLASSPSZ $0x20, %s, K3\nKORTESTW K3, K3\nJNZ subnormal", low)
+					}, "low", low)
+					return
+				}
+				high := fmt.Sprintf("Z%d", t.acc(i, 1))
 				g.block("FIND_SUBNORMAL", func() {
 					g.ins("VFPCLASSPSZ $0x20, %s, K3\nVFPCLASSPSZ $0x20, %s, K4\nKORTESTW K3, K4\nJNZ subnormal", low, high)
 				}, "low", low, "high", high)
 			})
 		}
 		rows("STORE_BF16_C", func(i int) {
-			low, high := t.acc(i, 0), t.acc(i, 1)
+			low, high := t.acc(i, 0), t.acc(i, t.vectors-1)
 			g.ins("%s\nVMOVDQU16 Z%d, K1, (DX)", amd64.VCVTNE2PS2BF16(low, high, low), low)
 		})
 		g.block("NEXT_PANEL", func() {
 			g.label("stored")
-			g.ins("ADDQ $%d, DI\nDECQ R15\nJNZ panel", t.vectors*t.bytes/2)
+			g.ins("ADDQ $%d, DI\nDECQ R15\nJNZ panel", t.bytes)
 			g.end()
 		})
 		if !pairs {
@@ -108,7 +117,15 @@ func (t *tile) strip(g *gen) {
 			g.brainConstants(constants)
 			g.ins("MOVQ DI, DX")
 			rows("STORE_ROUNDED_C", func(i int) {
-				low, high := t.acc(i, 0), t.acc(i, 1)
+				low := t.acc(i, 0)
+				if t.vectors == 1 {
+					g.block("STORE_ROUNDED_1", func() {
+						g.roundBrain(low, constants)
+						g.ins("VPSRLD $16, Z%[1]d, Z%[1]d\nVPMOVDW Z%[1]d, Y%[1]d\nVMOVDQU16 Z%[1]d, K1, (DX)", low)
+					}, "low", fmt.Sprintf("Z%d", low), "lowhalf", fmt.Sprintf("Y%d", low))
+					return
+				}
+				high := t.acc(i, 1)
 				g.block("STORE_ROUNDED", func() {
 					for _, v := range []int{low, high} {
 						g.roundBrain(v, constants)
