@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -22,14 +23,25 @@ import (
 // CompileConfig has the arguments of Compile (Keras: Model.compile).
 type CompileConfig struct {
 	Optimizer optimizers.Optimizer // default: RMSprop
-	Loss      losses.Loss          // of a model with one output, or of each output alike; required unless Losses is given
-	Metrics   []metrics.Metric     // of a model with one output
+	Loss      losses.Loss          // of a model with one output, or of each output alike; required unless Losses or Outputs is given
+
+	// Of a model with one output. Metrics take no notice of sample weights, WeightedMetrics
+	// use them (Keras: metrics, weighted_metrics). A name that is in both is logged with
+	// "weighted_" in front of the second.
+	Metrics, WeightedMetrics []metrics.Metric
 
 	// Models with several outputs: one entry for each, in order. A nil loss
 	// leaves its output out.
-	Losses        []losses.Loss
-	LossWeights   []float64
-	OutputMetrics [][]metrics.Metric
+	Losses                []losses.Loss
+	LossWeights           []float64
+	OutputMetrics         [][]metrics.Metric
+	OutputWeightedMetrics [][]metrics.Metric
+
+	// Outputs is what the fields above give, by the names of the outputs, which are
+	// those of their layers: see OutputNames. An output without an entry, or with a nil
+	// Loss in it, has no loss. (Keras: dicts as loss, loss_weights, metrics and
+	// weighted_metrics.)
+	Outputs map[string]OutputConfig
 
 	// AutoScaleLoss wraps the optimizer in a LossScaleOptimizer when any layer
 	// computes in float16. Default: true.
@@ -56,6 +68,13 @@ type CompileConfig struct {
 	NonFinite NonFinite
 }
 
+// OutputConfig is how one output of a model is judged: see CompileConfig.Outputs.
+type OutputConfig struct {
+	Loss                     losses.Loss
+	LossWeight               *float64 // default: 1
+	Metrics, WeightedMetrics []metrics.Metric
+}
+
 // training is the state that Compile adds to a model.
 type training struct {
 	config    CompileConfig
@@ -80,6 +99,8 @@ type output struct {
 	weight  float64
 	mean    *metrics.Mean // its loss over an epoch, for models with several outputs
 	metrics []metrics.Metric
+
+	weighted []metrics.Metric // those that sample weights count for
 }
 
 // none is the result of a step that is run for its effects.
@@ -90,41 +111,11 @@ type none struct{}
 // state.
 func (m *Model) Compile(c CompileConfig) error {
 	t := &training{config: c, optimizer: c.Optimizer, total: &metrics.Mean{Name: "loss"}, guard: newGuard(c.NonFinite)}
-	switch {
-	case c.NonFinite < NonFiniteApply || c.NonFinite > NonFiniteError:
-		return m.errorf("Compile: NonFinite is %d, want NonFiniteApply, NonFiniteSkip or NonFiniteError", int(c.NonFinite))
-	case c.Loss == nil && len(c.Losses) == 0 && c.TrainStep == nil:
-		return m.errorf("Compile: no Loss given")
-	case len(c.Parts) > 0 && c.TrainStep == nil && c.TestStep == nil:
-		return m.errorf("Compile: Parts are given, but neither a TrainStep nor a TestStep that could use them")
-	case c.Loss != nil && len(c.Losses) > 0:
-		return m.errorf("Compile: both Loss and Losses are given; use one")
-	case len(c.Metrics) > 0 && len(c.OutputMetrics) > 0:
-		return m.errorf("Compile: both Metrics and OutputMetrics are given; use one")
+	if err := c.check(); err != nil {
+		return m.errorf("Compile: %w", err)
 	}
-	for i, w := range c.LossWeights {
-		if !(math.Abs(w) <= math.MaxFloat32) {
-			return m.errorf("Compile: LossWeights[%d] is %v, want a finite number", i, w)
-		}
-	}
-	for _, list := range append(slices.Clone(c.OutputMetrics), c.Metrics) {
-		if slices.ContainsFunc(list, isNil[metrics.Metric]) {
-			return m.errorf("Compile: a metric is nil")
-		}
-	}
-	for _, l := range append(slices.Clone(c.Losses), c.Loss) {
-		if l != nil && isNil(l) {
-			return m.errorf("Compile: a loss is a nil %T", l)
-		}
-	}
-	for i, p := range c.Parts {
-		if isNil(p) {
-			return m.errorf("Compile: Parts[%d] is nil", i)
-		}
+	for _, p := range c.Parts {
 		if o, ok := p.(optimizers.Optimizer); ok {
-			if err := optimizers.Check(o); err != nil {
-				return m.errorf("Compile: Parts[%d]: %w", i, err)
-			}
 			t.optimizer = cmp.Or(t.optimizer, o)
 		}
 	}
@@ -155,6 +146,60 @@ func (m *Model) Compile(c CompileConfig) error {
 		if err := m.prepare(); err != nil {
 			m.training = nil
 			return err
+		}
+	}
+	return nil
+}
+
+// check finds what is wrong with the fields alone.
+func (c CompileConfig) check() error {
+	switch {
+	case c.NonFinite < NonFiniteApply || c.NonFinite > NonFiniteError:
+		return fmt.Errorf("NonFinite is %d, want NonFiniteApply, NonFiniteSkip or NonFiniteError", int(c.NonFinite))
+	case len(c.Outputs) > 0 && (c.Loss != nil || len(c.Losses) > 0 || c.LossWeights != nil || len(c.Metrics) > 0 || len(c.WeightedMetrics) > 0 || c.OutputMetrics != nil || c.OutputWeightedMetrics != nil):
+		return fmt.Errorf("Outputs is given, and a loss, weight or metric outside of it; use one")
+	case c.Loss == nil && len(c.Losses) == 0 && len(c.Outputs) == 0 && c.TrainStep == nil:
+		return fmt.Errorf("no Loss given")
+	case len(c.Parts) > 0 && c.TrainStep == nil && c.TestStep == nil:
+		return fmt.Errorf("Parts are given, but neither a TrainStep nor a TestStep that could use them")
+	case c.Loss != nil && len(c.Losses) > 0:
+		return fmt.Errorf("both Loss and Losses are given; use one")
+	case len(c.Metrics) > 0 && len(c.OutputMetrics) > 0:
+		return fmt.Errorf("both Metrics and OutputMetrics are given; use one")
+	case len(c.WeightedMetrics) > 0 && len(c.OutputWeightedMetrics) > 0:
+		return fmt.Errorf("both WeightedMetrics and OutputWeightedMetrics are given; use one")
+	}
+	for i, w := range c.LossWeights {
+		if !(math.Abs(w) <= math.MaxFloat32) {
+			return fmt.Errorf("LossWeights[%d] is %v, want a finite number", i, w)
+		}
+	}
+	lists := slices.Concat(c.OutputMetrics, c.OutputWeightedMetrics, [][]metrics.Metric{c.Metrics, c.WeightedMetrics})
+	all := append(slices.Clone(c.Losses), c.Loss)
+	for name, o := range c.Outputs {
+		if w := o.LossWeight; w != nil && !(math.Abs(*w) <= math.MaxFloat32) {
+			return fmt.Errorf("LossWeight of output %q is %v, want a finite number", name, *w)
+		}
+		lists, all = append(lists, o.Metrics, o.WeightedMetrics), append(all, o.Loss)
+	}
+	for _, list := range lists {
+		if slices.ContainsFunc(list, isNil[metrics.Metric]) {
+			return fmt.Errorf("a metric is nil")
+		}
+	}
+	for _, l := range all {
+		if l != nil && isNil(l) {
+			return fmt.Errorf("a loss is a nil %T", l)
+		}
+	}
+	for i, p := range c.Parts {
+		if isNil(p) {
+			return fmt.Errorf("Parts[%d] is nil", i)
+		}
+		if o, ok := p.(optimizers.Optimizer); ok {
+			if err := optimizers.Check(o); err != nil {
+				return fmt.Errorf("Parts[%d]: %w", i, err)
+			}
 		}
 	}
 	return nil
@@ -244,39 +289,9 @@ func (m *Model) prepare() error {
 	if t.outputs != nil {
 		return nil
 	}
-	names := m.outputNames()
-	ls := t.config.Losses
-	if len(ls) == 0 {
-		ls = slices.Repeat([]losses.Loss{t.config.Loss}, len(names))
-	}
-	lists := t.config.OutputMetrics
-	if lists == nil {
-		lists = make([][]metrics.Metric, len(names))
-		if len(t.config.Metrics) > 0 {
-			if len(names) > 1 {
-				return m.errorf("Compile: it has %d outputs; give OutputMetrics, a list for each", len(names))
-			}
-			lists[0] = t.config.Metrics
-		}
-	}
-	weights := t.config.LossWeights
-	if weights == nil {
-		weights = slices.Repeat([]float64{1}, len(names))
-	}
-	for _, f := range []struct {
-		name string
-		n    int
-	}{{"Losses", len(ls)}, {"LossWeights", len(weights)}, {"OutputMetrics", len(lists)}} {
-		if f.n != len(names) {
-			return m.errorf("Compile: %d %s given, it has %d outputs %q", f.n, f.name, len(names), names)
-		}
-	}
-	outs := make([]output, len(names))
-	for i, name := range names {
-		outs[i] = output{name: name, loss: ls[i], weight: weights[i], metrics: lists[i]}
-		if len(names) > 1 {
-			outs[i].mean = &metrics.Mean{Name: name + "_loss"}
-		}
+	outs, err := m.judgedOutputs()
+	if err != nil {
+		return err
 	}
 	if t.scaler == nil && !t.given() && m.computesIn(dtype.Float16) && (t.config.AutoScaleLoss == nil || *t.config.AutoScaleLoss) {
 		if t.wrapped == nil {
@@ -288,11 +303,67 @@ func (m *Model) prepare() error {
 	t.train = m.trainFunction()
 	if t.ownTest != nil {
 		t.test = Function(func(b Batch) none { return m.ownTestStep(b) }, append([]Stateful{m, t.optimizer, t, t.ownTest}, t.config.Parts...)...)
-	} else if t.ownTrain == nil || slices.ContainsFunc(ls, func(l losses.Loss) bool { return l != nil }) {
+	} else if t.ownTrain == nil || slices.ContainsFunc(outs, func(o output) bool { return o.loss != nil }) {
 		t.test = Function(m.testStep, m, t)
 	}
 	m.keepPlans()
 	return nil
+}
+
+// judgedOutputs is how the outputs are judged, as Compile was told.
+func (m *Model) judgedOutputs() ([]output, error) {
+	c, names := m.training.config, m.outputNames()
+	outs := make([]output, len(names))
+	for i, name := range names {
+		outs[i] = output{name: name, loss: c.Loss, weight: 1}
+		if len(names) > 1 {
+			outs[i].mean = &metrics.Mean{Name: name + "_loss"}
+		}
+	}
+	if len(c.Outputs) > 0 {
+		for _, name := range slices.Sorted(maps.Keys(c.Outputs)) {
+			i := slices.Index(names, name)
+			if i < 0 {
+				return nil, m.errorf("Compile: there is no output %q in it; have %q", name, names)
+			}
+			if slices.Contains(names[i+1:], name) {
+				return nil, m.errorf("Compile: several outputs are named %q; give lists in their order", name)
+			}
+			o := c.Outputs[name]
+			outs[i].loss, outs[i].metrics, outs[i].weighted = o.Loss, o.Metrics, o.WeightedMetrics
+			if o.LossWeight != nil {
+				outs[i].weight = *o.LossWeight
+			}
+		}
+		return outs, nil
+	}
+	for _, f := range []struct {
+		name string
+		n    int
+		one  bool // the list of a model with one output is given
+		set  func(i int)
+	}{
+		{"Losses", len(c.Losses), false, func(i int) { outs[i].loss = c.Losses[i] }},
+		{"LossWeights", len(c.LossWeights), false, func(i int) { outs[i].weight = c.LossWeights[i] }},
+		{"OutputMetrics", len(c.OutputMetrics), len(c.Metrics) > 0, func(i int) { outs[i].metrics = c.OutputMetrics[i] }},
+		{"OutputWeightedMetrics", len(c.OutputWeightedMetrics), len(c.WeightedMetrics) > 0, func(i int) { outs[i].weighted = c.OutputWeightedMetrics[i] }},
+	} {
+		switch {
+		case f.one && len(names) > 1:
+			return nil, m.errorf("Compile: it has %d outputs; give %s, a list for each", len(names), f.name)
+		case f.n == 0:
+			continue
+		case f.n != len(names):
+			return nil, m.errorf("Compile: %d %s given, it has %d outputs %q", f.n, f.name, len(names), names)
+		}
+		for i := range outs {
+			f.set(i)
+		}
+	}
+	if len(names) == 1 {
+		outs[0].metrics, outs[0].weighted = append(outs[0].metrics, c.Metrics...), append(outs[0].weighted, c.WeightedMetrics...)
+	}
+	return outs, nil
 }
 
 // trainFunction makes a Function of the training step.
@@ -427,8 +498,17 @@ func (t *training) eachMetric(f func(name string, m metrics.Accumulator)) {
 				f(o.mean.MetricName(), o.mean)
 			}
 		}
+		taken := map[string]bool{}
 		for _, m := range o.metrics {
+			taken[m.MetricName()] = true
 			f(prefix+m.MetricName(), m)
+		}
+		for _, m := range o.weighted {
+			name := m.MetricName()
+			if taken[name] {
+				name = "weighted_" + name
+			}
+			f(prefix+name, m)
 		}
 	}
 }
@@ -544,10 +624,13 @@ func (t *training) track(b Batch, predictions, loss *Tensor) {
 }
 
 func (t *training) trackMetrics(b Batch, predictions *Tensor) {
-	ys, ps, _ := t.judged(b, predictions)
+	ys, ps, ws := t.judged(b, predictions)
 	for i := range t.outputs {
 		for _, m := range t.outputs[i].metrics {
 			m.Update(ys[i], ps[i])
+		}
+		for _, m := range t.outputs[i].weighted {
+			m.UpdateWeighted(ys[i], ps[i], ws[i])
 		}
 	}
 }

@@ -54,6 +54,52 @@ func Named(name string, in *Tensor) *Tensor {
 	return in
 }
 
+// OutputNames lists the names of the model's outputs: those of the layers that they come
+// from, as in Keras. It is nil before the model is built.
+func (m *Model) OutputNames() []string {
+	if m.out == nil {
+		return nil
+	}
+	return m.outputNames()
+}
+
+// Inputs puts tensors, by the names of the model's inputs, in their order: for X of a
+// Batch, FromTensors or Predict (Keras: a dict as x). All must be given.
+func (m *Model) Inputs(x map[string]*Tensor) (*Tensor, error) {
+	return m.inOrder("Inputs", "input", m.InputNames(), x)
+}
+
+// Targets puts tensors, by the names of the model's outputs, in their order: for Y of a
+// Batch or FromTensors, or Weight (Keras: dicts as y and sample_weight). All must be
+// given.
+func (m *Model) Targets(y map[string]*Tensor) (*Tensor, error) {
+	return m.inOrder("Targets", "output", m.OutputNames(), y)
+}
+
+func (m *Model) inOrder(method, what string, names []string, byName map[string]*Tensor) (*Tensor, error) {
+	if names == nil {
+		return nil, m.errorf("%s: %w; its names are not known yet", method, ErrNotBuilt)
+	}
+	all := make([]*Tensor, len(names))
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return nil, m.errorf("%s: several of its %ss are named %q; make a Tuple in their order", method, what, name)
+		}
+		if all[i] = byName[name]; all[i] == nil {
+			return nil, m.errorf("%s: %s %q is missing; it has %q", method, what, name, names)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		if !slices.Contains(names, name) {
+			return nil, m.errorf("%s: it has no %s %q; have %q", method, what, name, names)
+		}
+	}
+	if len(all) == 1 {
+		return all[0], nil
+	}
+	return tensor.Tuple(all...), nil
+}
+
 // InputNames lists the names of the model's inputs. An input that was not
 // [Named] is input_layer, input_layer_1 and so on, as in Keras. It is nil before
 // the model is built.

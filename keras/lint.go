@@ -282,16 +282,15 @@ func (l *linter) losses() {
 	if t == nil {
 		return
 	}
-	all := t.config.Losses
-	for i, name := range l.m.outputNames() {
-		loss := t.config.Loss
-		if i < len(all) {
-			loss = all[i]
-		}
-		if loss == nil || l.logits[i] {
+	outs, err := l.m.judgedOutputs()
+	if err != nil {
+		return // Fit says it
+	}
+	for i, o := range outs {
+		if o.loss == nil || l.logits[i] {
 			continue
 		}
-		v := reflect.Indirect(reflect.ValueOf(loss))
+		v := reflect.Indirect(reflect.ValueOf(o.loss))
 		if v.Kind() != reflect.Struct {
 			continue
 		}
@@ -299,7 +298,7 @@ func (l *linter) losses() {
 			continue
 		}
 		class := v.Type().Name()
-		l.add(name, class+" takes this output for probabilities whose logits it does not know",
+		l.add(o.name, class+" takes this output for probabilities whose logits it does not know",
 			"they are cut off at 1e-7, where the gradient ends; logits that are taken for probabilities teach nothing",
 			fmt.Sprintf("end the model in a softmax or sigmoid, which %s looks behind, or return logits and set FromLogits: true", class))
 	}

@@ -21,14 +21,35 @@ import (
 // type. If the model is not a plain chain, it also shows to what each layer is
 // connected. What a Sequential model that is not built does not know yet is
 // "?". The table is at most as wide as the terminal, or 100 columns without
-// one; longer cells are wrapped.
-func (m *Model) Summary(w io.Writer) error {
-	_, err := io.WriteString(w, m.summary(console.Of(w).Width()))
+// one; longer cells are wrapped. With the option ExpandNested the layers of models that
+// are layers have rows, too.
+func (m *Model) Summary(w io.Writer, options ...SummaryOption) error {
+	_, err := io.WriteString(w, m.summary(console.Of(w).Width(), slices.Contains(options, ExpandNested)))
 	return err
 }
 
+// SummaryOption changes what Summary writes.
+type SummaryOption int
+
+// ExpandNested lists the layers of nested models below them (Keras: expand_nested=True).
+const ExpandNested SummaryOption = 1
+
+// expanded appends the rows of the layers in l, if it is a model, to rows.
+func expanded(rows [][]string, l layers.Layer, chain bool, depth int) [][]string {
+	inner, ok := l.(*modelLayer)
+	if !ok {
+		return rows
+	}
+	for _, n := range inner.model.nodes {
+		row := inner.model.row(n, chain)
+		row[0] = strings.Repeat("   ", depth) + "└ " + row[0]
+		rows = expanded(append(rows, row), n.layer, chain, depth+1)
+	}
+	return rows
+}
+
 // summary is the text of Summary with a table of at most so many columns.
-func (m *Model) summary(columns int) string {
+func (m *Model) summary(columns int, nested bool) string {
 	chain := m.chain()
 	header := []string{"Layer (type)", "Output Shape", "Param #", "Compute", "Variable"}
 	if !chain {
@@ -43,6 +64,9 @@ func (m *Model) summary(columns int) string {
 		}
 		for _, n := range m.nodes {
 			rows = append(rows, m.row(n, chain))
+			if nested {
+				rows = expanded(rows, n.layer, chain, 0)
+			}
 		}
 	} else {
 		names := m.stackNames()
@@ -280,8 +304,16 @@ func columnWidths(rows [][]string, columns int) []int {
 }
 
 // wrap cuts a text into lines of a width: at spaces, else behind underscores,
-// else anywhere.
+// else anywhere. All are indented as the text is, if that leaves half of the width.
 func wrap(text string, width int) []string {
+	words := strings.TrimLeft(text, " ")
+	if indent := len(text) - len(words); 0 < indent && indent <= width/2 {
+		lines := wrap(words, width-indent)
+		for i := range lines {
+			lines[i] = text[:indent] + lines[i]
+		}
+		return lines
+	}
 	var lines []string
 	line := ""
 	for _, word := range strings.Fields(text) {

@@ -25,9 +25,9 @@ func residual(t *testing.T) *Model {
 // line, and nothing of them is lost.
 func TestSummaryFits(t *testing.T) {
 	m := residual(t)
-	whole := m.summary(1000)
+	whole := m.summary(1000, false)
 	for _, width := range []int{60, 80, 100, 250} {
-		text := m.summary(width)
+		text := m.summary(width, false)
 		var first strings.Builder // the cells of the first column, joined
 		for _, line := range strings.Split(text, "\n") {
 			if strings.ContainsAny(line, "┃│┏├└┡") {
@@ -50,7 +50,7 @@ func TestSummaryFits(t *testing.T) {
 	}
 	var b strings.Builder
 	check(t, m.Summary(&b))
-	if b.String() != m.summary(100) {
+	if b.String() != m.summary(100, false) {
 		t.Errorf("without a terminal: got\n%s\nwant a table of at most 100 columns", &b)
 	}
 	in := Input(2)
@@ -77,7 +77,7 @@ func TestSummaryFits(t *testing.T) {
 └───────────┴────────┴───────┴─────────┴──────────┘
 `,
 	} {
-		if got := m.summary(width); !strings.HasPrefix(got, `Model: "functional"`+want) {
+		if got := m.summary(width, false); !strings.HasPrefix(got, `Model: "functional"`+want) {
 			t.Errorf("%d columns: got\n%s\nwant%s", width, got, want)
 		}
 	}
@@ -97,7 +97,7 @@ func TestSummaryNested(t *testing.T) {
 	} {
 		m := Sequential(c.inner.Layer(), &layers.Dense{Units: 1, DType: "float32"})
 		check(t, m.Build(4))
-		text := m.summary(200)
+		text := m.summary(200, false)
 		var row string
 		for _, line := range strings.Split(text, "\n") {
 			if strings.Contains(line, "(Sequential)") {
@@ -114,7 +114,7 @@ func TestSummaryNested(t *testing.T) {
 func TestSummaryUnbuilt(t *testing.T) {
 	m := Sequential(dense(2), &layers.Dense{Units: 2, Name: "dense_1"}, dense(3), &layers.Dropout{Rate: 0.5}, Sequential(dense(2)).Layer(), dense(1))
 	names := func() (all []string) {
-		for _, line := range strings.Split(m.summary(200), "\n") {
+		for _, line := range strings.Split(m.summary(200, false), "\n") {
 			if cells := strings.Split(line, "│"); len(cells) > 2 {
 				all = append(all, strings.TrimSpace(cells[1]))
 			}

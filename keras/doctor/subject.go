@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -94,7 +95,12 @@ func orEmpty(at policy.Map) policy.Map {
 // compileCopy compiles a copy of a model that c is of, without metrics and with an
 // optimizer of its own, which scale wraps if a layer computes in float16.
 func compileCopy(m *keras.Model, c keras.CompileConfig, scale func(inner optimizers.Optimizer) *optimizers.LossScaleOptimizer) (scaled bool, err error) {
-	c.Metrics, c.OutputMetrics = nil, nil
+	c.Metrics, c.OutputMetrics, c.WeightedMetrics, c.OutputWeightedMetrics = nil, nil, nil, nil
+	c.Outputs = maps.Clone(c.Outputs)
+	for name, o := range c.Outputs {
+		o.Metrics, o.WeightedMetrics = nil, nil
+		c.Outputs[name] = o
+	}
 	switch o := c.Optimizer.(type) {
 	case nil:
 		c.Optimizer = &optimizers.RMSprop{} // Compile's default
