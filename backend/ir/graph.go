@@ -22,6 +22,8 @@
 package ir
 
 import (
+	"slices"
+
 	"fmt"
 	"strings"
 
@@ -209,6 +211,7 @@ func (v *Value) resultOffset() int { return v.Attr.Start[0] * v.Type.DType.Size(
 // compiled programs. It includes paths: a program names layers in its errors.
 func (g *Graph) AppendKey(k []byte) []byte {
 	put := func(n int) { k = append(k, byte(n), byte(n>>8), byte(n>>16), byte(n>>24)) }
+	k = slices.Grow(k, 192*len(g.Values)) // what a value of a training step takes
 	ids := make(map[*Value]int, len(g.Values))
 	put(len(g.Values))
 	put(len(g.Params))

@@ -184,6 +184,11 @@ func (c *capture) add(t *Tensor) {
 		c.input(t, source{argument: -1, data: t.data})
 	case c.shadows && shadowOf(t) != nil:
 		c.input(t, source{argument: -1, shadow: shadowOf(t).shadow(t.typ.DType)})
+	case t.assigned != nil:
+		if c.values[t.args[0]] == nil {
+			c.add(t.args[0])
+		}
+		c.values[t] = c.values[t.args[0]]
 	case t.op == op.Param:
 		Fail("Function", "%v has no data: it belongs to a model under construction", t.typ)
 	default:

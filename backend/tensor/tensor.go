@@ -23,7 +23,11 @@ const Unknown = op.Unknown
 // whose memory was handed back see [Tensor.Release]. A Tensor is used by one
 // goroutine at a time until it is computed.
 type Tensor struct {
-	op   op.Code
+	op       op.Code
+	symbolic bool        // depends on an Input: has no data, ever
+	stop     bool        // gradients end here
+	autocast dtype.DType // recorded under Autocast, and not painted yet
+
 	attr op.Attr
 	args []*Tensor
 	typ  op.Type
@@ -36,14 +40,11 @@ type Tensor struct {
 	argument int       // position among a Function's arguments, -1 for others
 
 	trace    *trace       // the recording it belongs to, nil outside a Function
-	symbolic bool         // depends on an Input: has no data, ever
-	stop     bool         // gradients end here
 	scaled   any          // the scaler whose loss scale is in it; see TagScaled
 	gradient *GradientTag // see GradientTag
 	mask     *Tensor      // see Mask
 	segment  *segment     // see Remat
 	custom   *custom      // see WithGradient
-	autocast dtype.DType  // recorded under Autocast, and not painted yet
 
 	parts  []*Tensor // a tuple's tensors; the other fields are unused then
 	err    error     // a broken tensor: the error that made it

@@ -113,16 +113,17 @@ func (v *Variable) Value() *Tensor {
 	return v.value
 }
 
-// reassigned is the value of v after an assignment of this recording. It is a leaf: that
-// v was assigned says nothing about how a loss depends on it.
+// reassigned is the value of v after an assignment of this recording, as a leaf: that v
+// was assigned says nothing about how a loss depends on it. In the graph it is the
+// assigned value itself.
 func (v *Variable) reassigned() *Tensor {
 	if u := v.latest; u != nil && u.args[0] == v.bound {
 		return u
 	}
-	u := v.bound.record(op.Identity, op.Attr{}, v.bound)
-	u.stop, u.assigned, u.gradient, u.scaled = true, v, nil, nil
-	v.latest = u
-	return u
+	b := v.bound
+	v.latest = &Tensor{op: op.Identity, typ: b.typ, args: []*Tensor{b}, seq: sequence.Add(1), path: b.path, trace: b.trace, data: b.data,
+		symbolic: b.symbolic, argument: -1, stop: true, assigned: v}
+	return v.latest
 }
 
 // Assign rebinds v to t inside a Function: when the step succeeds, v has the
