@@ -24,3 +24,11 @@ func Levels() []Level {
 	}
 	return append(l, AMX)
 }
+
+// HasBitMatrices reports whether the processor has instructions on bytes and matrices
+// of bits that not every processor with AVX-512 has: GFNI, AVX512-VBMI and
+// AVX512-BITALG.
+func HasBitMatrices() bool {
+	x := &cpu.X86
+	return x.HasAVX512GFNI && x.HasAVX512VBMI && x.HasAVX512BITALG
+}

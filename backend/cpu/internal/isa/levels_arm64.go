@@ -9,3 +9,6 @@ func Levels() []Level {
 	}
 	return l
 }
+
+// HasBitMatrices returns false: they are instructions of AVX-512.
+func HasBitMatrices() bool { return false }

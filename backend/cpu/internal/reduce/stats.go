@@ -2,6 +2,7 @@ package reduce
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
@@ -15,15 +16,16 @@ import (
 const (
 	statsSegment  = 32 * lanes.Block // elements of a segment, at least
 	statsElements = 256              // of a value whose elements are taken one at a time, at most
+	countsSize    = 4 * 256          // bytes of a count of each exponent field
 )
 
 // stats is Stats. The elements are cut into segments, each of which yields a vector
 // like the result; the vectors are joined in order.
 //
-// A segment goes through blocks. The exponents of a block are counted first. So it is
-// known whether all of its elements are finite, as they nearly always are: then
-// extremes and sums come from loops that need not ask. Other blocks, and float64, are
-// taken element by element.
+// A segment goes through blocks. Extremes come first: they say whether all elements of
+// a block are finite, as they nearly always are, and between which exponents they lie.
+// Then exponents are counted by vectors, and sums need not ask. Other blocks, and
+// float64, are taken element by element.
 type stats struct {
 	x, y, out         int
 	fromX, fromY      dtype.DType
@@ -31,7 +33,10 @@ type stats struct {
 	n                 int
 	segment, segments int
 	each              bool // element by element
-	atX, atY, atPairs int  // places in scratch memory of converted elements, and of the results of loops
+	atX, atY          int  // places in scratch memory of converted elements
+	atFields          int  // of the exponent fields of a block
+	atCounts          int  // of counts of fields
+	atLoops           int  // of the results of vector loops
 	partSize          int  // bytes of a vector
 }
 
@@ -50,7 +55,7 @@ func NewStats(b *exec.Builder, v *ir.Value) exec.Kernel {
 	}
 	var l tiling.Layout
 	k.atX, k.atY = l.Take(8*lanes.Block), l.Take(8*lanes.Block)
-	k.atPairs = l.Take(vec.PairScratch)
+	k.atFields, k.atCounts, k.atLoops = l.Take(2*lanes.Block), l.Take(2*countsSize), l.Take(vec.StatsScratch)
 	b.ReserveScratch(int(l))
 	return k
 }
@@ -110,50 +115,146 @@ func (k *stats) Chunk(r *exec.Run, w *exec.Worker, c int) {
 		}
 		return
 	}
-	var exponentsX, exponentsY dtype.ExponentCounter
-	infinite := 0 // so far
+	var f fields
+	f.init(k, w)
 	for ; lo < hi; lo += lanes.Block {
 		end := min(hi, lo+lanes.Block)
-		x, y := k.block(r, w, &exponentsX, k.x, k.fromX, k.atX, lo, end), k.block(r, w, &exponentsY, k.y, k.fromY, k.atY, lo, end)
-		was := infinite
-		if infinite = exponentsX.Count(255) + exponentsY.Count(255); infinite == was {
-			k.addFinite(w, p, x, y)
-			continue
+		x := k.block(r, w, k.x, k.fromX, k.atX, lo, end)
+		y := x
+		if !f.same {
+			y = k.block(r, w, k.y, k.fromY, k.atY, lo, end)
 		}
-		var s vec.PairSums
-		for i, v := range x {
-			addPair(p, &s, float64(v), float64(y[i]))
-		}
-		addSums(p, s)
+		n := f.addVectors(p, x, y)
+		f.addPortable(p, x[n:], y[n:])
 	}
-	countBins(p[op.StatsX:], &exponentsX)
-	countBins(p[op.StatsY:], &exponentsY)
+	for i, at := range []int{op.StatsX, op.StatsY} {
+		f.bins(p[at:], i)
+	}
 	for _, n := range p[op.StatsX+op.StatsBin0:][:op.StatsBin(math.Ilogb(k.normal))] {
 		p[op.StatsSubnormal] += n
 	}
 }
 
-// block returns elements as float32, and counts their exponents.
-func (k *stats) block(r *exec.Run, w *exec.Worker, c *dtype.ExponentCounter, value int, from dtype.DType, at, lo, hi int) []float32 {
+// block returns elements as float32.
+func (k *stats) block(r *exec.Run, w *exec.Worker, value int, from dtype.DType, at, lo, hi int) []float32 {
 	size := from.Size()
-	data := r.Values[value][lo*size : hi*size]
-	x := lanes.RealView(data, from, lanes.ViewOf[float32](w.Scratch[at:], lanes.Block))
-	if from == dtype.BFloat16 {
-		c.AddBF16(dtype.View[uint16](data))
-	} else {
-		c.AddF32(x)
-	}
-	return x
+	return lanes.RealView(r.Values[value][lo*size:hi*size], from, lanes.ViewOf[float32](w.Scratch[at:], lanes.Block))
 }
 
-// countBins adds the counts of exponents to bins: field 0 has also the zeros, and the
-// last one what is not finite.
-func countBins(m []float64, c *dtype.ExponentCounter) {
+// fields counts the exponent fields of pairs of float32.
+type fields struct {
+	same     bool // y is x
+	set      *vec.Set
+	scratch  []byte
+	block    [2][]byte                // the fields of a block
+	counts   [2]*[256]uint32          // of what addVectors added
+	portable [2]dtype.ExponentCounter // of what addPortable added
+	infinite int                      // elements that are not finite, so far
+}
+
+func (f *fields) init(k *stats, w *exec.Worker) {
+	f.same, f.set, f.scratch = k.x == k.y, vec.Current(), w.Scratch[k.atLoops:][:vec.StatsScratch]
+	for i := range 2 {
+		f.block[i] = w.Scratch[k.atFields+i*lanes.Block:][:lanes.Block]
+		f.counts[i] = (*[256]uint32)(lanes.ViewOf[uint32](w.Scratch[k.atCounts+i*countsSize:], 256))
+		clear(f.counts[i][:])
+	}
+}
+
+// bins adds the counts of fields to bins. Field 0 has also the zeros, and the last one
+// what is not finite.
+func (f *fields) bins(m []float64, i int) {
+	if f.same {
+		i = 0
+	}
 	bins := m[op.StatsBin0:][:op.StatsBins]
-	for i := range bins[:op.StatsBins-1] {
-		bins[i] = float64(c.Count(uint8(i)))
+	for e := range bins[:op.StatsBins-1] {
+		bins[e] = float64(int(f.counts[i][e]) + f.portable[i].Count(uint8(e)))
 	}
 	bins[0] -= m[op.StatsZeros]
+}
+
+// addVectors adds the first pairs, without bins, and returns how many. These are
+// none if there are elements that are not finite, or subnormal numbers of float32.
+func (f *fields) addVectors(p []float64, x, y []float32) int {
+	const infinity, normal = 0x7f800000, 0x800000
+	n := len(x) &^ 63
+	if f.set == nil || n == 0 {
+		return 0
+	}
+	x, y = x[:n], y[:n]
+	operands := 2
+	if f.same {
+		operands = 1
+	}
+	var largest, smallest [2]uint32
+	for i, v := range [][]float32{x, y}[:operands] {
+		largest[i], smallest[i] = f.set.Magnitudes(f.scratch, f.block[i][:n], v)
+		if largest[i] >= infinity || smallest[i] < normal && largest[i] != 0 {
+			return 0
+		}
+	}
+	var m vec.PairMagnitudes
+	for i := range operands {
+		m.Largest[i], m.Smallest[i] = math.Float32frombits(largest[i]), math.Float32frombits(smallest[i])
+		m.Zeros[i] = n
+		if largest[i] == 0 {
+			m.Smallest[i] = float32(math.Inf(1))
+		} else {
+			m.Zeros[i] -= f.set.CountFields(f.scratch, f.counts[i], f.block[i][:n], uint8(smallest[i]>>23), uint8(largest[i]>>23))
+		}
+		f.counts[i][0] += uint32(m.Zeros[i])
+	}
+	p[op.StatsFinite] += float64(n)
+	if f.same {
+		m.Largest[1], m.Smallest[1], m.Zeros[1], m.BothZero = m.Largest[0], m.Smallest[0], m.Zeros[0], m.Zeros[0]
+		squares := f.set.Folds.SumSquares(x)
+		addSums(p, vec.PairSums{SquaresX: squares, SquaresY: squares, Products: squares})
+	} else {
+		if m.Zeros[0] > 0 && m.Zeros[1] > 0 {
+			m.BothZero = bothZero(f.block[0][:n], f.block[1][:n])
+		}
+		addSums(p, f.set.PairSums(f.scratch, x, y))
+	}
+	addMagnitudes(p, m)
+	return n
+}
+
+// bothZero counts the places, a multiple of eight, where x and y are 0, in words of
+// eight bytes.
+func bothZero(x, y []byte) int {
+	const low = 0x7f7f7f7f7f7f7f7f
+	a, b := dtype.View[uint64](x), dtype.View[uint64](y)
+	b = b[:len(a)]
+	n := 0
+	for i, v := range a {
+		v |= b[i]
+		n += bits.OnesCount64(^((v&low + low) | v | low))
+	}
+	return n
+}
+
+// addPortable adds pairs, without bins.
+func (f *fields) addPortable(p []float64, x, y []float32) {
+	if len(x) == 0 {
+		return
+	}
+	f.portable[0].AddF32(x)
+	if !f.same {
+		f.portable[1].AddF32(y)
+	}
+	was := f.infinite
+	if f.infinite = f.portable[0].Count(255) + f.portable[1].Count(255); f.infinite == was {
+		p[op.StatsFinite] += float64(len(x))
+		addSums(p, vec.SumPairs(x, y))
+		addMagnitudes(p, vec.MagnitudesOfPairs(x, y))
+		return
+	}
+	var s vec.PairSums
+	for i, v := range x {
+		addPair(p, &s, float64(v), float64(y[i]))
+	}
+	addSums(p, s)
 }
 
 // eachOf adds elements lo to hi-1, and their bins.
@@ -212,23 +313,6 @@ func addMagnitude(m []float64, v float64) (finite bool) {
 		m[op.StatsLargest], m[op.StatsSmallest] = max(m[op.StatsLargest], size), min(m[op.StatsSmallest], size)
 	}
 	return true
-}
-
-// addFinite adds pairs that are finite, without bins.
-func (k *stats) addFinite(w *exec.Worker, p []float64, x, y []float32) {
-	p[op.StatsFinite] += float64(len(x))
-	if v := vec.Current(); v != nil {
-		if n := len(x) &^ 15; n > 0 {
-			scratch := w.Scratch[k.atPairs:][:vec.PairScratch]
-			addSums(p, v.PairSums(dtype.View[float64](scratch), x[:n], y[:n]))
-			addMagnitudes(p, v.PairMagnitudes(dtype.View[float32](scratch), x[:n], y[:n]))
-			x, y = x[n:], y[n:]
-		}
-	}
-	if len(x) > 0 {
-		addSums(p, vec.SumPairs(x, y))
-		addMagnitudes(p, vec.MagnitudesOfPairs(x, y))
-	}
 }
 
 // addSums adds the sums of some pairs.

@@ -516,10 +516,14 @@ type loops struct {
 	philoxScaleBF16 func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
 	// dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32; with non-temporal stores, dst a multiple of 64
 	philoxScaleBF16NT func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
-	// results are lanes of Σ(x[i]-y[i])², Σx[i]², Σy[i]², Σx[i]·y[i] and the largest (x[i]-y[i])², in float64
+	// results are lanes of Σ(x[i]-y[i])², Σx[i]², Σy[i]², Σx[i]·y[i] and the largest |x[i]-y[i]|, in float64; n is a multiple of 16
 	pairSums func(results, x, y unsafe.Pointer, n int)
-	// results are lanes of the largest |x[i]| and |y[i]|, the smallest ones that are not 0 (infinity if there is none), and the numbers of zeros of x, of y, and of both
-	pairMagnitudes func(results, x, y unsafe.Pointer, n int)
+	// results are lanes of the largest |x[i]| and the smallest that is not 0 less 1, as integers; fields are the exponent fields of x in any order; n is a multiple of 64
+	magnitudes func(results, fields, x unsafe.Pointer, n int)
+	// number k of results is how many of fields are first+k, for k < 8, as int64; n is a multiple of 64 of at most 4032
+	countFields func(results, fields unsafe.Pointer, n, first int)
+	// number k of results is how many of fields are first+k, for k < 32, as int64; n is a multiple of 64 of at most 1984; requires GFNI, VBMI and BITALG
+	countFieldsWide func(results, fields unsafe.Pointer, n, first int)
 	// dst[i] = src[i] for n bytes, a multiple of 512, with non-temporal stores; dst is a multiple of 64
 	copyNT func(dst, src unsafe.Pointer, n int)
 	// n bytes of dst, a multiple of 64, are x over and over; dst is one, too

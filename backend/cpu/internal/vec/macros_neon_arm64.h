@@ -72,10 +72,6 @@
 #define FMUL_S4(m, n, d) \
 	WORD $(0x6e20dc00|m<<16|n<<5|d)
 
-// FMUL_D2 is FMUL Vd.2D, Vn.2D, Vm.2D.
-#define FMUL_D2(m, n, d) \
-	WORD $(0x6e60dc00|m<<16|n<<5|d)
-
 // FNEG_S4 is FNEG Vd.4S, Vn.4S.
 #define FNEG_S4(n, d) \
 	WORD $(0x6ea0f800|n<<5|d)

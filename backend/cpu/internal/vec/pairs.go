@@ -1,6 +1,11 @@
 package vec
 
-import "math"
+import (
+	"math"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+)
 
 // PairSums is sums over pairs of numbers x and y, and the largest |x-y|.
 type PairSums struct{ SquaredErrors, SquaresX, SquaresY, Products, LargestError float64 }
@@ -39,8 +44,7 @@ type PairMagnitudes struct {
 	BothZero          int
 }
 
-// MagnitudesOfPairs is [Set.PairMagnitudes] in Go, for any length. It compares bits,
-// without a branch on data.
+// MagnitudesOfPairs compares bits, without a branch on data.
 func MagnitudesOfPairs(x, y []float32) PairMagnitudes {
 	const infinity = 0x7f800000
 	var mostX, mostY, zerosX, zerosY, both uint32
@@ -60,41 +64,81 @@ func MagnitudesOfPairs(x, y []float32) PairMagnitudes {
 	}
 }
 
-// PairScratch is the bytes of scratch memory of PairSums and PairMagnitudes.
-const PairScratch = 7 * Line
+// FieldsBlock is how many elements Set.Magnitudes and Set.CountFields take at most.
+const FieldsBlock = 4032
 
-// pairs adds what compares a value with its reference to s. The results of the
+// StatsScratch is the bytes of scratch memory of PairSums, Magnitudes and CountFields.
+const StatsScratch = 8 * Line
+
+// stats adds what compares a value with its reference to s. The results of the
 // assembly are vectors, a line apart, whose lanes are joined here. They lie in memory
 // of the caller, as all that is given to a function in a table escapes.
-func (l *loops) pairs(s *Set) {
+func (l *loops) stats(s *Set) {
 	const line64, line32 = Line / 8, Line / 4
-	s.PairSums = func(scratch []float64, x, y []float32) PairSums {
-		r := scratch[:5*line64]
+	s.PairSums = func(scratch []byte, x, y []float32) PairSums {
+		r := unsafe.Slice((*float64)(data(scratch[:StatsScratch])), 5*line64)
 		l.pairSums(data(r), data(x), data(y[:len(x)]), len(x)&^15)
-		var sums [5]float64
+		var p PairSums
 		for i := range s.Lanes / 2 {
-			for k := range 4 {
-				sums[k] += r[k*line64+i]
-			}
-			sums[4] = max(sums[4], r[4*line64+i])
+			p.SquaredErrors += r[i]
+			p.SquaresX += r[line64+i]
+			p.SquaresY += r[2*line64+i]
+			p.Products += r[3*line64+i]
+			p.LargestError = max(p.LargestError, r[4*line64+i])
 		}
-		// The root of a square that is neither too large nor too small is the number,
-		// to the bit.
-		return PairSums{sums[0], sums[1], sums[2], sums[3], math.Sqrt(sums[4])}
+		return p
 	}
-	s.PairMagnitudes = func(scratch []float32, x, y []float32) (m PairMagnitudes) {
-		r := scratch[:7*line32]
-		l.pairMagnitudes(data(r), data(x), data(y[:len(x)]), len(x)&^15)
-		for k := range 2 {
-			m.Smallest[k] = r[(2+k)*line32]
-			for i := range s.Lanes {
-				m.Largest[k], m.Smallest[k] = max(m.Largest[k], r[k*line32+i]), min(m.Smallest[k], r[(2+k)*line32+i])
-				m.Zeros[k] += int(math.Float32bits(r[(4+k)*line32+i]))
-			}
-		}
+	s.Magnitudes = func(scratch, fields []byte, x []float32) (largest, smallest uint32) {
+		r := unsafe.Slice((*uint32)(data(scratch[:StatsScratch])), 2*line32)
+		l.magnitudes(data(r), data(fields[:len(x)]), data(x), len(x)&^63)
+		smallest--
 		for i := range s.Lanes {
-			m.BothZero += int(math.Float32bits(r[6*line32+i]))
+			largest, smallest = max(largest, r[i]), min(smallest, r[line32+i])
 		}
-		return m
+		return largest, smallest + 1
 	}
+	s.CountFields = l.countEight
+	if l.countFieldsWide != nil && isa.HasBitMatrices() {
+		s.CountFields = l.countWide
+	}
+}
+
+// countEight is Set.CountFields with countFields.
+func (l *loops) countEight(scratch []byte, counts *[256]uint32, fields []byte, low, high uint8) int {
+	r := (*[8]uint64)(data(scratch[:StatsScratch]))
+	counted := 0
+	for first := int(high) - 7; first > int(low)-8; first -= 8 {
+		l.countFields(data(r[:]), data(fields), len(fields)&^63, first)
+		counted += addCounts(counts, first, r[:])
+	}
+	return counted
+}
+
+// countWide is Set.CountFields with countFieldsWide.
+func (l *loops) countWide(scratch []byte, counts *[256]uint32, fields []byte, low, high uint8) int {
+	const block = 31 * 64
+	r := (*[32]uint64)(data(scratch[:StatsScratch]))
+	counted := 0
+	for len(fields) > 0 {
+		n := min(len(fields), block)
+		for first := int(high) - 31; first > int(low)-32; first -= 32 {
+			l.countFieldsWide(data(r[:]), data(fields), n&^63, first)
+			counted += addCounts(counts, first, r[:])
+		}
+		fields = fields[n:]
+	}
+	return counted
+}
+
+// addCounts adds how often first and the numbers after it occur, but for 0 and what
+// is below, and returns the sum.
+func addCounts(counts *[256]uint32, first int, found []uint64) int {
+	from := max(0, 1-first)
+	to := counts[first+from:]
+	n := 0
+	for k, v := range found[from:] {
+		to[k] += uint32(v)
+		n += int(v)
+	}
+	return n
 }

@@ -236,7 +236,10 @@ func pauseAVX2(n int)
 func pairSumsAVX2(results, x, y unsafe.Pointer, n int)
 
 //go:noescape
-func pairMagnitudesAVX2(results, x, y unsafe.Pointer, n int)
+func magnitudesAVX2(results, fields, x unsafe.Pointer, n int)
+
+//go:noescape
+func countFieldsAVX2(results, fields unsafe.Pointer, n, first int)
 
 //go:noescape
 func copyNTAVX2(dst, src unsafe.Pointer, n int)

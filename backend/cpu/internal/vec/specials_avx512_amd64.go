@@ -443,7 +443,13 @@ func philoxScaleBF16NTAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c
 func pairSumsAVX512(results, x, y unsafe.Pointer, n int)
 
 //go:noescape
-func pairMagnitudesAVX512(results, x, y unsafe.Pointer, n int)
+func magnitudesAVX512(results, fields, x unsafe.Pointer, n int)
+
+//go:noescape
+func countFieldsAVX512(results, fields unsafe.Pointer, n, first int)
+
+//go:noescape
+func countFieldsWideAVX512(results, fields unsafe.Pointer, n, first int)
 
 //go:noescape
 func copyNTAVX512(dst, src unsafe.Pointer, n int)

@@ -236,7 +236,10 @@ func pauseNEON(n int)
 func pairSumsNEON(results, x, y unsafe.Pointer, n int)
 
 //go:noescape
-func pairMagnitudesNEON(results, x, y unsafe.Pointer, n int)
+func magnitudesNEON(results, fields, x unsafe.Pointer, n int)
+
+//go:noescape
+func countFieldsNEON(results, fields unsafe.Pointer, n, first int)
 
 //go:noescape
 func copyNTNEON(dst, src unsafe.Pointer, n int)

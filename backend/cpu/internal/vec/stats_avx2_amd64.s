@@ -3,17 +3,17 @@
 #include "textflag.h"
 #include "macros_avx2_amd64.h"
 
-// ADD_PAIRS adds pairs of float64: the squares of x-y, x and y, and x·y, and the largest square of x-y.
+// ADD_PAIRS adds pairs of float64: the squares of x-y, x and y, x·y, and the largest |x-y|.
 #define ADD_PAIRS(y, x, errors, squaresX, squaresY, products, largest) \
 	VSUBPD y, x, Y4; \
-	VMULPD Y4, Y4, Y4; \
-	VADDPD Y4, errors, errors; \
+	VFMADD231PD Y4, Y4, errors; \
+	VPAND Y5, Y4, Y4; \
 	VFMADD231PD x, x, squaresX; \
 	VFMADD231PD y, y, squaresY; \
 	VFMADD231PD x, y, products; \
 	VMAXPD Y4, largest, largest
 
-// pairSums: results are lanes of Σ(x[i]-y[i])², Σx[i]², Σy[i]², Σx[i]·y[i] and the largest (x[i]-y[i])², in float64
+// pairSums: results are lanes of Σ(x[i]-y[i])², Σx[i]², Σy[i]², Σx[i]·y[i] and the largest |x[i]-y[i]|, in float64; n is a multiple of 16
 // func pairSumsAVX2(results, x, y unsafe.Pointer, n int)
 TEXT ·pairSumsAVX2(SB), NOSPLIT, $0-32
 	MOVQ results+0(FP), DI
@@ -30,6 +30,9 @@ TEXT ·pairSumsAVX2(SB), NOSPLIT, $0-32
 	VPXOR Y13, Y13, Y13
 	VPXOR Y14, Y14, Y14
 	VPXOR Y15, Y15, Y15
+	MOVQ $0x7fffffffffffffff, AX
+	VMOVQ AX, X5
+	VPBROADCASTQ X5, Y5
 	XORQ AX, AX
 loop:
 	VCVTPS2PD (SI)(AX*4), Y0
@@ -53,51 +56,170 @@ loop:
 	VMOVUPS Y14, 256(DI)
 	RETURN
 
-// PAIR_MAGNITUDE joins a vector's largest and smallest magnitude that is not 0, and counts its zeros.
-#define PAIR_MAGNITUDE(x, largest, zeros, smallest) \
+// MAGNITUDE joins a vector's largest magnitude and smallest one less 1, and leaves its exponent fields.
+#define MAGNITUDE(off, x) \
+	VMOVUPS off(DX)(AX*4), x; \
 	VPAND stats<>+32(SB), x, x; \
-	VMAXPS x, largest, largest; \
-	VCMPPS $0, Y3, x, Y15; \
-	VPSUBD Y15, zeros, zeros; \
-	VBLENDVPS Y15, stats<>+0(SB), x, Y2; \
-	VMINPS Y2, smallest, smallest
+	VPMAXUD x, Y8, Y8; \
+	VPADDD stats<>+0(SB), x, Y4; \
+	VPMINUD Y4, Y9, Y9; \
+	VPSRLD $23, x, x
 
-// pairMagnitudes: results are lanes of the largest |x[i]| and |y[i]|, the smallest ones that are not 0 (infinity if there is none), and the numbers of zeros of x, of y, and of both
-// func pairMagnitudesAVX2(results, x, y unsafe.Pointer, n int)
-TEXT ·pairMagnitudesAVX2(SB), NOSPLIT, $0-32
+// magnitudes: results are lanes of the largest |x[i]| and the smallest that is not 0 less 1, as integers; fields are the exponent fields of x in any order; n is a multiple of 64
+// func magnitudesAVX2(results, fields, x unsafe.Pointer, n int)
+TEXT ·magnitudesAVX2(SB), NOSPLIT, $0-32
 	MOVQ results+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ y+16(FP), DX
+	MOVQ fields+8(FP), SI
+	MOVQ x+16(FP), DX
 	MOVQ n+24(FP), CX
+	VPXOR Y8, Y8, Y8
+	VMOVUPS stats<>+0(SB), Y9
+	XORQ AX, AX
+loop:
+	MAGNITUDE(0, Y0)
+	MAGNITUDE(32, Y1)
+	MAGNITUDE(64, Y2)
+	MAGNITUDE(96, Y3)
+	VPACKUSDW Y1, Y0, Y0
+	VPACKUSDW Y3, Y2, Y2
+	VPACKUSWB Y2, Y0, Y0
+	VMOVUPS Y0, (SI)(AX*1)
+	ADDQ $32, AX
+	CMPQ AX, CX
+	JLT loop
+	VMOVUPS Y8, (DI)
+	VMOVUPS Y9, 64(DI)
+	RETURN
+
+// COUNT_FIELD counts the bytes of Y8 that are a number.
+#define COUNT_FIELD(number, mask, count) \
+	VPCMPEQB number, Y8, mask; \
+	VPSUBB mask, count, count
+
+// STORE_COUNT stores the sum of the bytes of a vector as int64.
+#define STORE_COUNT(y, x, off) \
+	VPSADBW Y9, y, y; \
+	VEXTRACTI128 $1, y, X8; \
+	VPADDQ X8, x, X8; \
+	VPSRLDQ $8, X8, X10; \
+	VPADDQ X10, X8, X8; \
+	VMOVQ X8, off(DI)
+
+// countFields: number k of results is how many of fields are first+k, for k < 8, as int64; n is a multiple of 64 of at most 4032
+// func countFieldsAVX2(results, fields unsafe.Pointer, n, first int)
+TEXT ·countFieldsAVX2(SB), NOSPLIT, $0-32
+	MOVQ results+0(FP), DI
+	MOVQ fields+8(FP), SI
+	MOVQ n+16(FP), DX
+	MOVQ first+24(FP), CX
+	VMOVQ CX, X9
+	VPBROADCASTB X9, Y9
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VMOVUPS stats<>+0(SB), Y6
-	VMOVUPS stats<>+0(SB), Y7
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
 	XORQ AX, AX
 loop:
-	VMOVUPS (SI)(AX*4), Y0
-	PAIR_MAGNITUDE(Y0, Y4, Y8, Y6)
-	VMOVUPS (DX)(AX*4), Y1
-	PAIR_MAGNITUDE(Y1, Y5, Y9, Y7)
-	VPOR Y0, Y1, Y1
-	VCMPPS $0, Y3, Y1, Y15
-	VPSUBD Y15, Y10, Y10
-	ADDQ $8, AX
-	CMPQ AX, CX
+	VMOVDQU (SI)(AX*1), Y8
+	VPSUBB Y9, Y8, Y8
+	COUNT_FIELD(bytes0<>(SB), Y10, Y0)
+	COUNT_FIELD(bytes1<>(SB), Y11, Y1)
+	COUNT_FIELD(bytes2<>(SB), Y12, Y2)
+	COUNT_FIELD(bytes3<>(SB), Y13, Y3)
+	COUNT_FIELD(bytes4<>(SB), Y10, Y4)
+	COUNT_FIELD(bytes5<>(SB), Y11, Y5)
+	COUNT_FIELD(bytes6<>(SB), Y12, Y6)
+	COUNT_FIELD(bytes7<>(SB), Y13, Y7)
+	ADDQ $32, AX
+	CMPQ AX, DX
 	JLT loop
-	VMOVUPS Y4, (DI)
-	VMOVUPS Y5, 64(DI)
-	VMOVUPS Y6, 128(DI)
-	VMOVUPS Y7, 192(DI)
-	VMOVUPS Y8, 256(DI)
-	VMOVUPS Y9, 320(DI)
-	VMOVUPS Y10, 384(DI)
+	VPXOR Y9, Y9, Y9
+	STORE_COUNT(Y0, X0, 0)
+	STORE_COUNT(Y1, X1, 8)
+	STORE_COUNT(Y2, X2, 16)
+	STORE_COUNT(Y3, X3, 24)
+	STORE_COUNT(Y4, X4, 32)
+	STORE_COUNT(Y5, X5, 40)
+	STORE_COUNT(Y6, X6, 48)
+	STORE_COUNT(Y7, X7, 56)
 	RETURN
 
-CONSTANT8(stats, 0, 0x7f800000) // +Inf
+CONSTANT8(stats, 0, 0xffffffff) // NaN
 CONSTANT8(stats, 32, 0x7fffffff) // NaN
 GLOBL stats<>(SB), RODATA|NOPTR, $64
+DATA bytes0<>+0(SB)/4, $0
+DATA bytes0<>+4(SB)/4, $0
+DATA bytes0<>+8(SB)/4, $0
+DATA bytes0<>+12(SB)/4, $0
+DATA bytes0<>+16(SB)/4, $0
+DATA bytes0<>+20(SB)/4, $0
+DATA bytes0<>+24(SB)/4, $0
+DATA bytes0<>+28(SB)/4, $0
+GLOBL bytes0<>(SB), RODATA|NOPTR, $32
+DATA bytes1<>+0(SB)/4, $16843009
+DATA bytes1<>+4(SB)/4, $16843009
+DATA bytes1<>+8(SB)/4, $16843009
+DATA bytes1<>+12(SB)/4, $16843009
+DATA bytes1<>+16(SB)/4, $16843009
+DATA bytes1<>+20(SB)/4, $16843009
+DATA bytes1<>+24(SB)/4, $16843009
+DATA bytes1<>+28(SB)/4, $16843009
+GLOBL bytes1<>(SB), RODATA|NOPTR, $32
+DATA bytes2<>+0(SB)/4, $33686018
+DATA bytes2<>+4(SB)/4, $33686018
+DATA bytes2<>+8(SB)/4, $33686018
+DATA bytes2<>+12(SB)/4, $33686018
+DATA bytes2<>+16(SB)/4, $33686018
+DATA bytes2<>+20(SB)/4, $33686018
+DATA bytes2<>+24(SB)/4, $33686018
+DATA bytes2<>+28(SB)/4, $33686018
+GLOBL bytes2<>(SB), RODATA|NOPTR, $32
+DATA bytes3<>+0(SB)/4, $50529027
+DATA bytes3<>+4(SB)/4, $50529027
+DATA bytes3<>+8(SB)/4, $50529027
+DATA bytes3<>+12(SB)/4, $50529027
+DATA bytes3<>+16(SB)/4, $50529027
+DATA bytes3<>+20(SB)/4, $50529027
+DATA bytes3<>+24(SB)/4, $50529027
+DATA bytes3<>+28(SB)/4, $50529027
+GLOBL bytes3<>(SB), RODATA|NOPTR, $32
+DATA bytes4<>+0(SB)/4, $67372036
+DATA bytes4<>+4(SB)/4, $67372036
+DATA bytes4<>+8(SB)/4, $67372036
+DATA bytes4<>+12(SB)/4, $67372036
+DATA bytes4<>+16(SB)/4, $67372036
+DATA bytes4<>+20(SB)/4, $67372036
+DATA bytes4<>+24(SB)/4, $67372036
+DATA bytes4<>+28(SB)/4, $67372036
+GLOBL bytes4<>(SB), RODATA|NOPTR, $32
+DATA bytes5<>+0(SB)/4, $84215045
+DATA bytes5<>+4(SB)/4, $84215045
+DATA bytes5<>+8(SB)/4, $84215045
+DATA bytes5<>+12(SB)/4, $84215045
+DATA bytes5<>+16(SB)/4, $84215045
+DATA bytes5<>+20(SB)/4, $84215045
+DATA bytes5<>+24(SB)/4, $84215045
+DATA bytes5<>+28(SB)/4, $84215045
+GLOBL bytes5<>(SB), RODATA|NOPTR, $32
+DATA bytes6<>+0(SB)/4, $101058054
+DATA bytes6<>+4(SB)/4, $101058054
+DATA bytes6<>+8(SB)/4, $101058054
+DATA bytes6<>+12(SB)/4, $101058054
+DATA bytes6<>+16(SB)/4, $101058054
+DATA bytes6<>+20(SB)/4, $101058054
+DATA bytes6<>+24(SB)/4, $101058054
+DATA bytes6<>+28(SB)/4, $101058054
+GLOBL bytes6<>(SB), RODATA|NOPTR, $32
+DATA bytes7<>+0(SB)/4, $117901063
+DATA bytes7<>+4(SB)/4, $117901063
+DATA bytes7<>+8(SB)/4, $117901063
+DATA bytes7<>+12(SB)/4, $117901063
+DATA bytes7<>+16(SB)/4, $117901063
+DATA bytes7<>+20(SB)/4, $117901063
+DATA bytes7<>+24(SB)/4, $117901063
+DATA bytes7<>+28(SB)/4, $117901063
+GLOBL bytes7<>(SB), RODATA|NOPTR, $32

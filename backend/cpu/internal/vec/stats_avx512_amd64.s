@@ -3,17 +3,17 @@
 #include "textflag.h"
 #include "macros_avx512_amd64.h"
 
-// ADD_PAIRS adds pairs of float64: the squares of x-y, x and y, and x·y, and the largest square of x-y.
+// ADD_PAIRS adds pairs of float64: the squares of x-y, x and y, x·y, and the largest |x-y|.
 #define ADD_PAIRS(y, x, errors, squaresX, squaresY, products, largest) \
 	VSUBPD y, x, Z4; \
-	VMULPD Z4, Z4, Z4; \
-	VADDPD Z4, errors, errors; \
+	VFMADD231PD Z4, Z4, errors; \
+	VPANDD Z5, Z4, Z4; \
 	VFMADD231PD x, x, squaresX; \
 	VFMADD231PD y, y, squaresY; \
 	VFMADD231PD x, y, products; \
 	VMAXPD Z4, largest, largest
 
-// pairSums: results are lanes of Σ(x[i]-y[i])², Σx[i]², Σy[i]², Σx[i]·y[i] and the largest (x[i]-y[i])², in float64
+// pairSums: results are lanes of Σ(x[i]-y[i])², Σx[i]², Σy[i]², Σx[i]·y[i] and the largest |x[i]-y[i]|, in float64; n is a multiple of 16
 // func pairSumsAVX512(results, x, y unsafe.Pointer, n int)
 TEXT ·pairSumsAVX512(SB), NOSPLIT, $0-32
 	MOVQ results+0(FP), DI
@@ -30,6 +30,9 @@ TEXT ·pairSumsAVX512(SB), NOSPLIT, $0-32
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
+	MOVQ $0x7fffffffffffffff, AX
+	VMOVQ AX, X5
+	VPBROADCASTQ X5, Z5
 	XORQ AX, AX
 loop:
 	VCVTPS2PD (SI)(AX*4), Z0
@@ -53,52 +56,255 @@ loop:
 	VMOVUPS Z14, 256(DI)
 	RETURN
 
-// PAIR_MAGNITUDE joins a vector's largest and smallest magnitude that is not 0, and counts its zeros.
-#define PAIR_MAGNITUDE(x, largest, zeros, smallest) \
+// MAGNITUDE joins a vector's largest magnitude and smallest one less 1, and leaves its exponent fields.
+#define MAGNITUDE(off, x) \
+	VMOVUPS off(DX)(AX*4), x; \
 	VPANDD.BCST stats<>+4(SB), x, x; \
-	VMAXPS x, largest, largest; \
-	VCMPPS $0, Z3, x, K1; \
-	VPADDD.BCST stats<>+8(SB), zeros, K1, zeros; \
-	VBLENDMPS.BCST stats<>+0(SB), x, K1, Z2; \
-	VMINPS Z2, smallest, smallest
+	VPMAXUD x, Z8, Z8; \
+	VPADDD.BCST stats<>+0(SB), x, Z4; \
+	VPMINUD Z4, Z9, Z9; \
+	VPSRLD $23, x, x
 
-// pairMagnitudes: results are lanes of the largest |x[i]| and |y[i]|, the smallest ones that are not 0 (infinity if there is none), and the numbers of zeros of x, of y, and of both
-// func pairMagnitudesAVX512(results, x, y unsafe.Pointer, n int)
-TEXT ·pairMagnitudesAVX512(SB), NOSPLIT, $0-32
+// magnitudes: results are lanes of the largest |x[i]| and the smallest that is not 0 less 1, as integers; fields are the exponent fields of x in any order; n is a multiple of 64
+// func magnitudesAVX512(results, fields, x unsafe.Pointer, n int)
+TEXT ·magnitudesAVX512(SB), NOSPLIT, $0-32
 	MOVQ results+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ y+16(FP), DX
+	MOVQ fields+8(FP), SI
+	MOVQ x+16(FP), DX
 	MOVQ n+24(FP), CX
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
 	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VBROADCASTSS stats<>+0(SB), Z6
-	VBROADCASTSS stats<>+0(SB), Z7
+	VBROADCASTSS stats<>+0(SB), Z9
 	XORQ AX, AX
 loop:
-	VMOVUPS (SI)(AX*4), Z0
-	PAIR_MAGNITUDE(Z0, Z4, Z8, Z6)
-	VMOVUPS (DX)(AX*4), Z1
-	PAIR_MAGNITUDE(Z1, Z5, Z9, Z7)
-	VPORD Z0, Z1, Z1
-	VCMPPS $0, Z3, Z1, K1
-	VPADDD.BCST stats<>+8(SB), Z10, K1, Z10
-	ADDQ $16, AX
+	MAGNITUDE(0, Z0)
+	MAGNITUDE(64, Z1)
+	MAGNITUDE(128, Z2)
+	MAGNITUDE(192, Z3)
+	VPACKUSDW Z1, Z0, Z0
+	VPACKUSDW Z3, Z2, Z2
+	VPACKUSWB Z2, Z0, Z0
+	VMOVUPS Z0, (SI)(AX*1)
+	ADDQ $64, AX
 	CMPQ AX, CX
 	JLT loop
-	VMOVUPS Z4, (DI)
-	VMOVUPS Z5, 64(DI)
-	VMOVUPS Z6, 128(DI)
-	VMOVUPS Z7, 192(DI)
-	VMOVUPS Z8, 256(DI)
-	VMOVUPS Z9, 320(DI)
-	VMOVUPS Z10, 384(DI)
+	VMOVUPS Z8, (DI)
+	VMOVUPS Z9, 64(DI)
 	RETURN
 
-CONSTANT(stats, 0, 0x7f800000) // +Inf
+// COUNT_FIELD counts the bytes of Y8 that are a number.
+#define COUNT_FIELD(number, mask, count) \
+	VPCMPEQB number, Y8, mask; \
+	VPSUBB mask, count, count
+
+// STORE_COUNT stores the sum of the bytes of a vector as int64.
+#define STORE_COUNT(y, x, off) \
+	VPSADBW Y9, y, y; \
+	VEXTRACTI128 $1, y, X8; \
+	VPADDQ X8, x, X8; \
+	VPSRLDQ $8, X8, X10; \
+	VPADDQ X10, X8, X8; \
+	VMOVQ X8, off(DI)
+
+// countFields: number k of results is how many of fields are first+k, for k < 8, as int64; n is a multiple of 64 of at most 4032
+// func countFieldsAVX512(results, fields unsafe.Pointer, n, first int)
+TEXT ·countFieldsAVX512(SB), NOSPLIT, $0-32
+	MOVQ results+0(FP), DI
+	MOVQ fields+8(FP), SI
+	MOVQ n+16(FP), DX
+	MOVQ first+24(FP), CX
+	VMOVQ CX, X9
+	VPBROADCASTB X9, Y9
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	XORQ AX, AX
+loop:
+	VMOVDQU (SI)(AX*1), Y8
+	VPSUBB Y9, Y8, Y8
+	COUNT_FIELD(bytes0<>(SB), Y10, Y0)
+	COUNT_FIELD(bytes1<>(SB), Y11, Y1)
+	COUNT_FIELD(bytes2<>(SB), Y12, Y2)
+	COUNT_FIELD(bytes3<>(SB), Y13, Y3)
+	COUNT_FIELD(bytes4<>(SB), Y10, Y4)
+	COUNT_FIELD(bytes5<>(SB), Y11, Y5)
+	COUNT_FIELD(bytes6<>(SB), Y12, Y6)
+	COUNT_FIELD(bytes7<>(SB), Y13, Y7)
+	ADDQ $32, AX
+	CMPQ AX, DX
+	JLT loop
+	VPXOR Y9, Y9, Y9
+	STORE_COUNT(Y0, X0, 0)
+	STORE_COUNT(Y1, X1, 8)
+	STORE_COUNT(Y2, X2, 16)
+	STORE_COUNT(Y3, X3, 24)
+	STORE_COUNT(Y4, X4, 32)
+	STORE_COUNT(Y5, X5, 40)
+	STORE_COUNT(Y6, X6, 48)
+	STORE_COUNT(Y7, X7, 56)
+	RETURN
+
+// countFieldsWide: number k of results is how many of fields are first+k, for k < 32, as int64; n is a multiple of 64 of at most 1984; requires GFNI, VBMI and BITALG
+// func countFieldsWideAVX512(results, fields unsafe.Pointer, n, first int)
+TEXT ·countFieldsWideAVX512(SB), NOSPLIT, $0-32
+	MOVQ results+0(FP), DI
+	MOVQ fields+8(FP), SI
+	MOVQ n+16(FP), DX
+	MOVQ first+24(FP), CX
+	VPBROADCASTB CX, Z8
+	MOVQ $0x8040201008040201, BX
+	VPBROADCASTQ BX, Z9
+	MOVL $63, CX
+	VPBROADCASTB CX, Z10
+	VPXORD Z0, Z0, Z0
+	MOVL $1, CX
+	KMOVW CX, K1
+	VPBROADCASTQ.Z BX, K1, Z16
+	VPXORD Z1, Z1, Z1
+	MOVL $2, CX
+	KMOVW CX, K1
+	VPBROADCASTQ.Z BX, K1, Z17
+	VPXORD Z2, Z2, Z2
+	MOVL $4, CX
+	KMOVW CX, K1
+	VPBROADCASTQ.Z BX, K1, Z18
+	VPXORD Z3, Z3, Z3
+	MOVL $8, CX
+	KMOVW CX, K1
+	VPBROADCASTQ.Z BX, K1, Z19
+	XORQ AX, AX
+loop:
+	VMOVDQU64 (SI)(AX*1), Z11
+	VPSUBB Z8, Z11, Z11
+	VPMINUB Z10, Z11, Z11
+	VPERMB Z16, Z11, Z4
+	VPERMB Z17, Z11, Z5
+	VPERMB Z18, Z11, Z6
+	VPERMB Z19, Z11, Z7
+	VGF2P8AFFINEQB $0, Z4, Z9, Z4
+	VGF2P8AFFINEQB $0, Z5, Z9, Z5
+	VGF2P8AFFINEQB $0, Z6, Z9, Z6
+	VGF2P8AFFINEQB $0, Z7, Z9, Z7
+	VPOPCNTB Z4, Z4
+	VPOPCNTB Z5, Z5
+	VPOPCNTB Z6, Z6
+	VPOPCNTB Z7, Z7
+	VPADDB Z4, Z0, Z0
+	VPADDB Z5, Z1, Z1
+	VPADDB Z6, Z2, Z2
+	VPADDB Z7, Z3, Z3
+	ADDQ $64, AX
+	CMPQ AX, DX
+	JLT loop
+	VMOVDQU64 transpose<>(SB), Z10
+	VPXORD Z8, Z8, Z8
+	VPERMB Z0, Z10, Z0
+	VPSADBW Z8, Z0, Z0
+	VMOVUPS Z0, (DI)
+	VPERMB Z1, Z10, Z1
+	VPSADBW Z8, Z1, Z1
+	VMOVUPS Z1, 64(DI)
+	VPERMB Z2, Z10, Z2
+	VPSADBW Z8, Z2, Z2
+	VMOVUPS Z2, 128(DI)
+	VPERMB Z3, Z10, Z3
+	VPSADBW Z8, Z3, Z3
+	VMOVUPS Z3, 192(DI)
+	RETURN
+
+CONSTANT(stats, 0, 0xffffffff) // NaN
 CONSTANT(stats, 4, 0x7fffffff) // NaN
-CONSTANT(stats, 8, 0x00000001) // 1e-45
-GLOBL stats<>(SB), RODATA|NOPTR, $12
+GLOBL stats<>(SB), RODATA|NOPTR, $8
+DATA bytes0<>+0(SB)/4, $0
+DATA bytes0<>+4(SB)/4, $0
+DATA bytes0<>+8(SB)/4, $0
+DATA bytes0<>+12(SB)/4, $0
+DATA bytes0<>+16(SB)/4, $0
+DATA bytes0<>+20(SB)/4, $0
+DATA bytes0<>+24(SB)/4, $0
+DATA bytes0<>+28(SB)/4, $0
+GLOBL bytes0<>(SB), RODATA|NOPTR, $32
+DATA bytes1<>+0(SB)/4, $16843009
+DATA bytes1<>+4(SB)/4, $16843009
+DATA bytes1<>+8(SB)/4, $16843009
+DATA bytes1<>+12(SB)/4, $16843009
+DATA bytes1<>+16(SB)/4, $16843009
+DATA bytes1<>+20(SB)/4, $16843009
+DATA bytes1<>+24(SB)/4, $16843009
+DATA bytes1<>+28(SB)/4, $16843009
+GLOBL bytes1<>(SB), RODATA|NOPTR, $32
+DATA bytes2<>+0(SB)/4, $33686018
+DATA bytes2<>+4(SB)/4, $33686018
+DATA bytes2<>+8(SB)/4, $33686018
+DATA bytes2<>+12(SB)/4, $33686018
+DATA bytes2<>+16(SB)/4, $33686018
+DATA bytes2<>+20(SB)/4, $33686018
+DATA bytes2<>+24(SB)/4, $33686018
+DATA bytes2<>+28(SB)/4, $33686018
+GLOBL bytes2<>(SB), RODATA|NOPTR, $32
+DATA bytes3<>+0(SB)/4, $50529027
+DATA bytes3<>+4(SB)/4, $50529027
+DATA bytes3<>+8(SB)/4, $50529027
+DATA bytes3<>+12(SB)/4, $50529027
+DATA bytes3<>+16(SB)/4, $50529027
+DATA bytes3<>+20(SB)/4, $50529027
+DATA bytes3<>+24(SB)/4, $50529027
+DATA bytes3<>+28(SB)/4, $50529027
+GLOBL bytes3<>(SB), RODATA|NOPTR, $32
+DATA bytes4<>+0(SB)/4, $67372036
+DATA bytes4<>+4(SB)/4, $67372036
+DATA bytes4<>+8(SB)/4, $67372036
+DATA bytes4<>+12(SB)/4, $67372036
+DATA bytes4<>+16(SB)/4, $67372036
+DATA bytes4<>+20(SB)/4, $67372036
+DATA bytes4<>+24(SB)/4, $67372036
+DATA bytes4<>+28(SB)/4, $67372036
+GLOBL bytes4<>(SB), RODATA|NOPTR, $32
+DATA bytes5<>+0(SB)/4, $84215045
+DATA bytes5<>+4(SB)/4, $84215045
+DATA bytes5<>+8(SB)/4, $84215045
+DATA bytes5<>+12(SB)/4, $84215045
+DATA bytes5<>+16(SB)/4, $84215045
+DATA bytes5<>+20(SB)/4, $84215045
+DATA bytes5<>+24(SB)/4, $84215045
+DATA bytes5<>+28(SB)/4, $84215045
+GLOBL bytes5<>(SB), RODATA|NOPTR, $32
+DATA bytes6<>+0(SB)/4, $101058054
+DATA bytes6<>+4(SB)/4, $101058054
+DATA bytes6<>+8(SB)/4, $101058054
+DATA bytes6<>+12(SB)/4, $101058054
+DATA bytes6<>+16(SB)/4, $101058054
+DATA bytes6<>+20(SB)/4, $101058054
+DATA bytes6<>+24(SB)/4, $101058054
+DATA bytes6<>+28(SB)/4, $101058054
+GLOBL bytes6<>(SB), RODATA|NOPTR, $32
+DATA bytes7<>+0(SB)/4, $117901063
+DATA bytes7<>+4(SB)/4, $117901063
+DATA bytes7<>+8(SB)/4, $117901063
+DATA bytes7<>+12(SB)/4, $117901063
+DATA bytes7<>+16(SB)/4, $117901063
+DATA bytes7<>+20(SB)/4, $117901063
+DATA bytes7<>+24(SB)/4, $117901063
+DATA bytes7<>+28(SB)/4, $117901063
+GLOBL bytes7<>(SB), RODATA|NOPTR, $32
+DATA transpose<>+0(SB)/4, $403703808
+DATA transpose<>+4(SB)/4, $942680096
+DATA transpose<>+8(SB)/4, $420546817
+DATA transpose<>+12(SB)/4, $959523105
+DATA transpose<>+16(SB)/4, $437389826
+DATA transpose<>+20(SB)/4, $976366114
+DATA transpose<>+24(SB)/4, $454232835
+DATA transpose<>+28(SB)/4, $993209123
+DATA transpose<>+32(SB)/4, $471075844
+DATA transpose<>+36(SB)/4, $1010052132
+DATA transpose<>+40(SB)/4, $487918853
+DATA transpose<>+44(SB)/4, $1026895141
+DATA transpose<>+48(SB)/4, $504761862
+DATA transpose<>+52(SB)/4, $1043738150
+DATA transpose<>+56(SB)/4, $521604871
+DATA transpose<>+60(SB)/4, $1060581159
+GLOBL transpose<>(SB), RODATA|NOPTR, $64

@@ -3,18 +3,18 @@
 #include "textflag.h"
 #include "macros_neon_arm64.h"
 
-// ADD_PAIRS adds pairs of float64: the squares of x-y, x and y, and x·y, and the largest square of x-y.
-#define ADD_PAIRS(off, x, squaresX, y, squaresY, products, largest) \
+// ADD_PAIRS adds pairs of float64: the squares of x-y, x and y, x·y, and the largest |x-y|.
+#define ADD_PAIRS(off, errors, x, squaresX, y, squaresY, products, largest) \
 	FSUB_D2(off, (off-2), 4); \
-	FMUL_D2(4, 4, 4); \
-	FADD_D2(4, (off+4), (off+4)); \
+	VFMLA V4.D2, V4.D2, errors.D2; \
+	VAND V5.B16, V4.B16, V4.B16; \
 	VFMLA x.D2, x.D2, squaresX.D2; \
 	VFMLA y.D2, y.D2, squaresY.D2; \
 	VFMLA x.D2, y.D2, products.D2; \
 	FCMGT_D2((off+12), 4, 28); \
 	VBIT V28.B16, V4.B16, largest.B16
 
-// pairSums: results are lanes of Σ(x[i]-y[i])², Σx[i]², Σy[i]², Σx[i]·y[i] and the largest (x[i]-y[i])², in float64
+// pairSums: results are lanes of Σ(x[i]-y[i])², Σx[i]², Σy[i]², Σx[i]·y[i] and the largest |x[i]-y[i]|, in float64; n is a multiple of 16
 // func pairSumsNEON(results, x, y unsafe.Pointer, n int)
 TEXT ·pairSumsNEON(SB), NOSPLIT, $0-32
 	MOVD results+0(FP), R0
@@ -31,6 +31,8 @@ TEXT ·pairSumsNEON(SB), NOSPLIT, $0-32
 	VEOR V13.B16, V13.B16, V13.B16
 	VEOR V14.B16, V14.B16, V14.B16
 	VEOR V15.B16, V15.B16, V15.B16
+	MOVD $0x7fffffffffffffff, R4
+	VDUP R4, V5.D2
 loop:
 	FMOVQ (R1), F4
 	FCVTL_D2(4, 0)
@@ -38,8 +40,8 @@ loop:
 	FMOVQ (R2), F4
 	FCVTL_D2(4, 2)
 	FCVTL2_D2(4, 3)
-	ADD_PAIRS(2, V0, V8, V2, V10, V12, V14)
-	ADD_PAIRS(3, V1, V9, V3, V11, V13, V15)
+	ADD_PAIRS(2, V6, V0, V8, V2, V10, V12, V14)
+	ADD_PAIRS(3, V7, V1, V9, V3, V11, V13, V15)
 	ADD $16, R1
 	ADD $16, R2
 	SUBS $4, R3
@@ -57,57 +59,123 @@ loop:
 	FMOVQ F14, 256(R0)
 	RET
 
-// PAIR_MAGNITUDE joins a vector's largest and smallest magnitude that is not 0, and counts its zeros.
-#define PAIR_MAGNITUDE(x, off, largest, zeros, smallest) \
-	VAND V16.B16, x.B16, x.B16; \
-	FCMGT_S4(off, (off+4), 28); \
-	VBIF V28.B16, x.B16, largest.B16; \
-	FCMEQ_S4(3, off, 27); \
-	VSUB V27.S4, zeros.S4, zeros.S4; \
-	VMOV x.B16, V2.B16; \
-	VBIT V27.B16, V17.B16, V2.B16; \
-	FCMGT_S4((off+6), 2, 28); \
-	VBIF V28.B16, V2.B16, smallest.B16
-
-// pairMagnitudes: results are lanes of the largest |x[i]| and |y[i]|, the smallest ones that are not 0 (infinity if there is none), and the numbers of zeros of x, of y, and of both
-// func pairMagnitudesNEON(results, x, y unsafe.Pointer, n int)
-TEXT ·pairMagnitudesNEON(SB), NOSPLIT, $0-32
+// magnitudes: results are lanes of the largest |x[i]| and the smallest that is not 0 less 1, as integers; fields are the exponent fields of x in any order; n is a multiple of 64
+// func magnitudesNEON(results, fields, x unsafe.Pointer, n int)
+TEXT ·magnitudesNEON(SB), NOSPLIT, $0-32
 	MOVD results+0(FP), R0
-	MOVD x+8(FP), R1
-	MOVD y+16(FP), R2
+	MOVD fields+8(FP), R1
+	MOVD x+16(FP), R2
 	MOVD n+24(FP), R3
 	MOVD $stats<>(SB), R9
 	FMOVQ 16(R9), F16
 	FMOVQ (R9), F17
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V8.B16, V8.B16, V8.B16
-	VEOR V9.B16, V9.B16, V9.B16
-	VEOR V10.B16, V10.B16, V10.B16
-	FMOVQ (R9), F6
-	FMOVQ (R9), F7
+	FMOVQ (R9), F9
 loop:
-	FMOVQ (R1), F0
-	PAIR_MAGNITUDE(V0, 0, V4, V8, V6)
-	FMOVQ (R2), F1
-	PAIR_MAGNITUDE(V1, 1, V5, V9, V7)
-	VORR V0.B16, V1.B16, V1.B16
-	FCMEQ_S4(3, 1, 27)
-	VSUB V27.S4, V10.S4, V10.S4
-	ADD $16, R1
-	ADD $16, R2
-	SUBS $4, R3
+	VLD1.P 64(R2), [V0.S4, V1.S4, V2.S4, V3.S4]
+	VAND V16.B16, V0.B16, V0.B16
+	VUMAX V0.S4, V8.S4, V8.S4
+	VADD V17.S4, V0.S4, V4.S4
+	VUMIN V4.S4, V9.S4, V9.S4
+	VUSHR $23, V0.S4, V0.S4
+	VAND V16.B16, V1.B16, V1.B16
+	VUMAX V1.S4, V8.S4, V8.S4
+	VADD V17.S4, V1.S4, V4.S4
+	VUMIN V4.S4, V9.S4, V9.S4
+	VUSHR $23, V1.S4, V1.S4
+	VAND V16.B16, V2.B16, V2.B16
+	VUMAX V2.S4, V8.S4, V8.S4
+	VADD V17.S4, V2.S4, V4.S4
+	VUMIN V4.S4, V9.S4, V9.S4
+	VUSHR $23, V2.S4, V2.S4
+	VAND V16.B16, V3.B16, V3.B16
+	VUMAX V3.S4, V8.S4, V8.S4
+	VADD V17.S4, V3.S4, V4.S4
+	VUMIN V4.S4, V9.S4, V9.S4
+	VUSHR $23, V3.S4, V3.S4
+	VUZP1 V1.H8, V0.H8, V0.H8
+	VUZP1 V3.H8, V2.H8, V2.H8
+	VUZP1 V2.B16, V0.B16, V0.B16
+	VST1.P [V0.B16], 16(R1)
+	SUBS $16, R3
 	BNE loop
-	FMOVQ F4, (R0)
-	FMOVQ F5, 64(R0)
-	FMOVQ F6, 128(R0)
-	FMOVQ F7, 192(R0)
-	FMOVQ F8, 256(R0)
-	FMOVQ F9, 320(R0)
-	FMOVQ F10, 384(R0)
+	FMOVQ F8, (R0)
+	FMOVQ F9, 64(R0)
 	RET
 
-CONSTANT4(stats, 0, 0x7f800000) // +Inf
+// countFields: number k of results is how many of fields are first+k, for k < 8, as int64; n is a multiple of 64 of at most 4032
+// func countFieldsNEON(results, fields unsafe.Pointer, n, first int)
+TEXT ·countFieldsNEON(SB), NOSPLIT, $0-32
+	MOVD results+0(FP), R0
+	MOVD fields+8(FP), R1
+	MOVD n+16(FP), R2
+	MOVD first+24(FP), R3
+	VDUP R3, V8.B16
+	MOVD $1, R4
+	VDUP R4, V10.B16
+	VEOR V0.B16, V0.B16, V0.B16
+	VADD V10.B16, V15.B16, V16.B16
+	VMOV V8.B16, V16.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VADD V10.B16, V16.B16, V17.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VADD V10.B16, V17.B16, V18.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VADD V10.B16, V18.B16, V19.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VADD V10.B16, V19.B16, V20.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VADD V10.B16, V20.B16, V21.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VADD V10.B16, V21.B16, V22.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VADD V10.B16, V22.B16, V23.B16
+loop:
+	VLD1.P 16(R1), [V8.B16]
+	VCMEQ V16.B16, V8.B16, V9.B16
+	VSUB V9.B16, V0.B16, V0.B16
+	VCMEQ V17.B16, V8.B16, V9.B16
+	VSUB V9.B16, V1.B16, V1.B16
+	VCMEQ V18.B16, V8.B16, V9.B16
+	VSUB V9.B16, V2.B16, V2.B16
+	VCMEQ V19.B16, V8.B16, V9.B16
+	VSUB V9.B16, V3.B16, V3.B16
+	VCMEQ V20.B16, V8.B16, V9.B16
+	VSUB V9.B16, V4.B16, V4.B16
+	VCMEQ V21.B16, V8.B16, V9.B16
+	VSUB V9.B16, V5.B16, V5.B16
+	VCMEQ V22.B16, V8.B16, V9.B16
+	VSUB V9.B16, V6.B16, V6.B16
+	VCMEQ V23.B16, V8.B16, V9.B16
+	VSUB V9.B16, V7.B16, V7.B16
+	SUBS $16, R2
+	BNE loop
+	VUADDLV V0.B16, V0
+	VMOV V0.H[0], R4
+	MOVD R4, (R0)
+	VUADDLV V1.B16, V1
+	VMOV V1.H[0], R4
+	MOVD R4, 8(R0)
+	VUADDLV V2.B16, V2
+	VMOV V2.H[0], R4
+	MOVD R4, 16(R0)
+	VUADDLV V3.B16, V3
+	VMOV V3.H[0], R4
+	MOVD R4, 24(R0)
+	VUADDLV V4.B16, V4
+	VMOV V4.H[0], R4
+	MOVD R4, 32(R0)
+	VUADDLV V5.B16, V5
+	VMOV V5.H[0], R4
+	MOVD R4, 40(R0)
+	VUADDLV V6.B16, V6
+	VMOV V6.H[0], R4
+	MOVD R4, 48(R0)
+	VUADDLV V7.B16, V7
+	VMOV V7.H[0], R4
+	MOVD R4, 56(R0)
+	RET
+
+CONSTANT4(stats, 0, 0xffffffff) // NaN
 CONSTANT4(stats, 16, 0x7fffffff) // NaN
 GLOBL stats<>(SB), RODATA|NOPTR, $32

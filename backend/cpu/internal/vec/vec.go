@@ -170,10 +170,20 @@ type Set struct {
 	CellsF32, CellsF16, CellsBF16, CellsConvertBF16 Cells
 	CellLanes                                       int // what rows of cells are a multiple of
 	*Scores                                             // nil where registers are too few
-	// PairSums and PairMagnitudes take x and y of the same length, which is not 0 and
-	// a multiple of 16; all elements must be finite. Scratch has PairScratch bytes.
-	PairSums       func(scratch []float64, x, y []float32) PairSums
-	PairMagnitudes func(scratch, x, y []float32) PairMagnitudes
+	// PairSums takes x and y of the same length, which is not 0 and a multiple of 16; all
+	// elements must be finite. Scratch has StatsScratch bytes, here and below.
+	PairSums func(scratch []byte, x, y []float32) PairSums
+
+	// Magnitudes returns the bits of the largest magnitude of x and of the smallest that
+	// is not 0, 0 if there is none; those of infinities and NaNs are beyond all others.
+	// Fields become the exponent fields of x, in any order. The length of x is not 0 and
+	// a multiple of 64.
+	Magnitudes func(scratch, fields []byte, x []float32) (largest, smallest uint32)
+
+	// CountFields adds to counts how often each number but 0 is among fields, and returns
+	// the sum. All numbers but 0 must be from low to high, which is not 0; the length of
+	// fields is not 0, a multiple of 64 and at most FieldsBlock.
+	CountFields func(scratch []byte, counts *[256]uint32, fields []byte, low, high uint8) int
 	// Pause has the processor wait n times as its spinning loops should.
 	Pause func(n int)
 }
@@ -315,7 +325,7 @@ func (l *loops) set(lanes int) *Set {
 	l.halves(s)
 	l.finds(s)
 	l.scores(s)
-	l.pairs(s)
+	l.stats(s)
 	return s
 }
 

@@ -122,7 +122,9 @@ var docs = map[string]string{
 	"GRU_GRAD_CELL":      "is a vector of the gradient of a GRU's step.",
 	"LOAD_ELEMENTS":      "loads a vector as float32.",
 	"STORE_ELEMENTS":     "stores a vector of float32 as the type of elements.",
-	"ADD_PAIRS":          "adds pairs of float64: the squares of x-y, x and y, and x·y, and the largest square of x-y.",
-	"PAIR_MAGNITUDE":     "joins a vector's largest and smallest magnitude that is not 0, and counts its zeros.",
+	"ADD_PAIRS":          "adds pairs of float64: the squares of x-y, x and y, x·y, and the largest |x-y|.",
+	"COUNT_FIELD":        "counts the bytes of Y8 that are a number.",
+	"STORE_COUNT":        "stores the sum of the bytes of a vector as int64.",
+	"MAGNITUDE":          "joins a vector's largest magnitude and smallest one less 1, and leaves its exponent fields.",
 	"ADVANCE_OPERANDS":   "goes to the next vector of all operands.",
 }

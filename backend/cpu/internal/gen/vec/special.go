@@ -100,7 +100,11 @@ func pause(a *emitter) {
 
 // vector returns the operand of a vector with the given lanes.
 func (a *emitter) vector(lanes []uint32) string {
-	name := "lanes" + strings.Trim(strings.ReplaceAll(fmt.Sprint(lanes), " ", "_"), "[]")
+	return a.named("lanes"+strings.Trim(strings.ReplaceAll(fmt.Sprint(lanes), " ", "_"), "[]"), lanes)
+}
+
+// named is vector with a name for it.
+func (a *emitter) named(name string, lanes []uint32) string {
 	var text strings.Builder
 	for i, x := range lanes {
 		fmt.Fprintf(&text, "DATA %s<>+%d(SB)/4, $%d\n", name, 4*i, x)

@@ -1,16 +1,19 @@
 package vec
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
-// Kernels of this file compare a value with its reference: n is a multiple of 16 and
-// not 0, and all elements are finite. A result is a vector, whose lanes the caller
-// joins; results are 64 bytes apart.
+// Kernels of this file compare a value with its reference. Results that are lanes of
+// vectors, which the caller joins, are 64 bytes apart.
 
 func init() {
-	const params = "(results, x, y unsafe.Pointer, n int)"
 	special["stats"] = []function{
-		{params, 32, pairSums, "pairSums", "results are lanes of Σ(x[i]-y[i])², Σx[i]², Σy[i]², Σx[i]·y[i] and the largest (x[i]-y[i])², in float64", false},
-		{params, 32, pairMagnitudes, "pairMagnitudes", "results are lanes of the largest |x[i]| and |y[i]|, the smallest ones that are not 0 (infinity if there is none), and the numbers of zeros of x, of y, and of both", false},
+		{"(results, x, y unsafe.Pointer, n int)", 32, pairSums, "pairSums", "results are lanes of Σ(x[i]-y[i])², Σx[i]², Σy[i]², Σx[i]·y[i] and the largest |x[i]-y[i]|, in float64; n is a multiple of 16", false},
+		{"(results, fields, x unsafe.Pointer, n int)", 32, magnitudes, "magnitudes", "results are lanes of the largest |x[i]| and the smallest that is not 0 less 1, as integers; fields are the exponent fields of x in any order; n is a multiple of 64", false},
+		{"(results, fields unsafe.Pointer, n, first int)", 32, countFields, "countFields", "number k of results is how many of fields are first+k, for k < 8, as int64; n is a multiple of 64 of at most 4032", false},
+		{"(results, fields unsafe.Pointer, n, first int)", 32, countFieldsWide, "countFieldsWide", "number k of results is how many of fields are first+k, for k < 32, as int64; n is a multiple of 64 of at most 1984; requires GFNI, VBMI and BITALG", true},
 	}
 }
 
@@ -58,12 +61,12 @@ func (a *emitter) result(i int) string {
 // pairSums keeps two registers for each result: of the lower halves of vectors and of
 // the upper ones.
 func pairSums(a *emitter) {
-	const results, first = 5, reg(6)
+	const results, unsigned, first = 5, reg(5), reg(6)
 	half := func(low reg, x, y reg) {
 		a.block("ADD_PAIRS", func() {
 			a.subDouble(y, x, 4)
-			a.mulDouble(4, 4, 4)
-			a.op("VADDPD", reg(4), low, low)
+			a.op("VFMADD231PD", reg(4), reg(4), low)
+			a.op("VPAND", unsigned, reg(4), reg(4))
 			a.op("VFMADD231PD", x, x, low+2)
 			a.op("VFMADD231PD", y, y, low+4)
 			a.op("VFMADD231PD", x, y, low+6)
@@ -73,6 +76,14 @@ func pairSums(a *emitter) {
 	a.pairs(func() {
 		for i := range reg(2 * results) {
 			a.op("VPXOR", first+i, first+i, first+i)
+		}
+		if a.arm {
+			a.line("MOVD $0x7fffffffffffffff, R4")
+			a.line("VDUP R4, V%d.D2", unsigned)
+		} else {
+			a.op("MOVQ", "$0x7fffffffffffffff", "AX")
+			a.line("VMOVQ AX, X%d", unsigned)
+			a.op("VPBROADCASTQ", fmt.Sprintf("X%d", unsigned), unsigned)
 		}
 	}, func(address func(argument, bytes int) string) {
 		for argument := range 2 {
@@ -110,15 +121,6 @@ func (a *emitter) subDouble(y, x, to reg) {
 	a.op("VSUBPD", y, x, to)
 }
 
-// mulDouble is to = x·y of float64.
-func (a *emitter) mulDouble(y, x, to reg) {
-	if a.arm {
-		a.ins("FMUL.2D", int(to), int(x), int(y))
-		return
-	}
-	a.op("VMULPD", y, x, to)
-}
-
 // maxDouble is to = max(x, to) of float64 that are not NaN.
 func (a *emitter) maxDouble(x, to reg) {
 	if a.arm {
@@ -129,43 +131,183 @@ func (a *emitter) maxDouble(x, to reg) {
 	a.op("VMAXPD", x, to, to)
 }
 
-// pairMagnitudes counts in integers.
-func pairMagnitudes(a *emitter) {
-	const zero, largest, smallest, zeros, both = reg(3), reg(4), reg(6), reg(8), reg(10)
-	a.pairs(func() {
-		for _, r := range []reg{zero, largest, largest + 1, zeros, zeros + 1, both} {
-			a.op("VPXOR", r, r, r)
-		}
-		for r := smallest; r < smallest+2; r++ {
-			a.op("VMOVUPS", bits(plusInf), r)
-		}
-	}, func(address func(argument, bytes int) string) {
-		for i := range reg(2) {
-			a.op("VMOVUPS", address(int(i), 0), i)
-			a.block("PAIR_MAGNITUDE", func() {
+// magnitudes takes four vectors at a time. As integers, magnitudes have the order of the
+// numbers, with infinities and NaNs beyond them; 0-1 is the largest of all.
+func magnitudes(a *emitter) {
+	const largest, smallest, less = reg(8), reg(9), reg(4)
+	if a.arm {
+		a.framed(func() { a.arguments("results", "fields", "x", "n") }, func() {
+			a.op("VPXOR", largest, largest, largest)
+			a.op("VMOVUPS", bits(^uint32(0)), smallest)
+			a.label("loop")
+			a.line("VLD1.P 64(R2), [V0.S4, V1.S4, V2.S4, V3.S4]")
+			for i := range reg(4) {
 				a.op("VPAND", bits(^signBit), i, i)
-				a.op("VMAXPS", i, largest+i, largest+i)
-				a.cmp(eq, i, zero, 0)
-				a.count(0, zeros+i)
-				a.blend(0, i, bits(plusInf), 2)
-				a.op("VMINPS", reg(2), smallest+i, smallest+i)
-			}, "x", i, "largest", largest+i, "smallest", smallest+i, "zeros", zeros+i)
-		}
-		a.op("VPOR", reg(0), reg(1), reg(1))
-		a.cmp(eq, 1, zero, 0)
-		a.count(0, both)
-	}, func() {
-		for i, r := range []reg{largest, largest + 1, smallest, smallest + 1, zeros, zeros + 1, both} {
-			a.op("VMOVUPS", r, a.result(i))
-		}
-	})
-}
-
-// count adds 1 to the lanes of a register that a mask has.
-func (a *emitter) count(m mask, to reg) {
-	if a.wide {
-		a.op("VPADDD", bits(1), to, m, to)
+				a.line("VUMAX V%d.S4, V%d.S4, V%[2]d.S4", i, largest)
+				a.op("VPADDD", bits(^uint32(0)), i, less)
+				a.line("VUMIN V%d.S4, V%d.S4, V%[2]d.S4", less, smallest)
+				a.op("VPSRLD", 23, i, i)
+			}
+			a.line("VUZP1 V1.H8, V0.H8, V0.H8")
+			a.line("VUZP1 V3.H8, V2.H8, V2.H8")
+			a.line("VUZP1 V2.B16, V0.B16, V0.B16")
+			a.line("VST1.P [V0.B16], 16(R1)")
+			a.line("SUBS $16, R3")
+			a.line("BNE loop")
+			a.op("VMOVUPS", largest, a.result(0))
+			a.op("VMOVUPS", smallest, a.result(1))
+			a.line("RET")
+		})
 		return
 	}
-	a.op("VPSUBD", m, to, to)
+	a.statsArguments("results", "fields", "x", "n")
+	a.op("VPXOR", largest, largest, largest)
+	a.op("VMOVUPS", bits(^uint32(0)), smallest)
+	a.op("XORQ", "AX", "AX")
+	a.label("loop")
+	for i := range reg(4) {
+		a.block("MAGNITUDE", func() {
+			a.op("VMOVUPS", fmt.Sprintf("%d(DX)(AX*4)", 4*a.lanes()*int(i)), i)
+			a.op("VPAND", bits(^signBit), i, i)
+			a.op("VPMAXUD", i, largest, largest)
+			a.op("VPADDD", bits(^uint32(0)), i, less)
+			a.op("VPMINUD", less, smallest, smallest)
+			a.op("VPSRLD", 23, i, i)
+		}, "x", i)
+	}
+	a.op("VPACKUSDW", reg(1), reg(0), reg(0))
+	a.op("VPACKUSDW", reg(3), reg(2), reg(2))
+	a.op("VPACKUSWB", reg(2), reg(0), reg(0))
+	a.op("VMOVUPS", reg(0), "(SI)(AX*1)")
+	a.op("ADDQ", 4*a.lanes(), "AX")
+	a.op("CMPQ", "AX", "CX")
+	a.op("JLT", "loop")
+	a.op("VMOVUPS", largest, a.result(0))
+	a.op("VMOVUPS", smallest, a.result(1))
+	a.end()
+}
+
+// statsArguments loads four arguments.
+func (a *emitter) statsArguments(names ...string) {
+	for i, to := range []string{"DI", "SI", "DX", "CX"} {
+		a.op("MOVQ", fmt.Sprintf("%s+%d(FP)", names[i], 8*i), to)
+	}
+}
+
+// countFields compares bytes with eight numbers and subtracts the masks, which are -1,
+// from bytes. For AVX-512 it is the same: a mask in a vector is the cheaper one here.
+func countFields(a *emitter) {
+	if a.arm {
+		a.arguments("results", "fields", "n", "first")
+		a.line("VDUP R3, V8.B16")
+		a.line("MOVD $1, R4")
+		a.line("VDUP R4, V10.B16")
+		for k := range 8 {
+			a.line("VEOR V%d.B16, V%[1]d.B16, V%[1]d.B16", k)
+			a.line("VADD V%d.B16, V%d.B16, V%d.B16", 10, 16+k-1, 16+k)
+			if k == 0 {
+				a.line("VMOV V8.B16, V16.B16")
+			}
+		}
+		a.label("loop")
+		a.line("VLD1.P 16(R1), [V8.B16]")
+		for k := range 8 {
+			a.line("VCMEQ V%d.B16, V8.B16, V9.B16", 16+k)
+			a.line("VSUB V9.B16, V%d.B16, V%[1]d.B16", k)
+		}
+		a.line("SUBS $16, R2")
+		a.line("BNE loop")
+		for k := range 8 {
+			a.line("VUADDLV V%d.B16, V%[1]d", k)
+			a.line("VMOV V%d.H[0], R4", k)
+			a.line("MOVD R4, %d(R0)", 8*k)
+		}
+		a.line("RET")
+		return
+	}
+	a.statsArguments("results", "fields", "n", "first")
+	a.line("VMOVQ CX, X9")
+	a.line("VPBROADCASTB X9, Y9")
+	for k := range 8 {
+		a.line("VPXOR Y%d, Y%[1]d, Y%[1]d", k)
+	}
+	a.op("XORQ", "AX", "AX")
+	a.label("loop")
+	a.line("VMOVDQU (SI)(AX*1), Y8")
+	a.line("VPSUBB Y9, Y8, Y8")
+	for k := range 8 {
+		to := 10 + k%4
+		number := a.named(fmt.Sprintf("bytes%d", k), slices.Repeat([]uint32{uint32(k) * 0x01010101}, 8))
+		a.block("COUNT_FIELD", func() {
+			a.line("VPCMPEQB %s, Y8, Y%d", number, to)
+			a.line("VPSUBB Y%d, Y%d, Y%[2]d", to, k)
+		}, "number", number, "mask", fmt.Sprintf("Y%d", to), "count", fmt.Sprintf("Y%d", k))
+	}
+	a.op("ADDQ", 32, "AX")
+	a.op("CMPQ", "AX", "DX")
+	a.op("JLT", "loop")
+	a.line("VPXOR Y9, Y9, Y9")
+	for k := range 8 {
+		a.block("STORE_COUNT", func() {
+			a.line("VPSADBW Y9, Y%d, Y%[1]d", k)
+			a.line("VEXTRACTI128 $1, Y%d, X8", k)
+			a.line("VPADDQ X8, X%d, X8", k)
+			a.line("VPSRLDQ $8, X8, X10")
+			a.line("VPADDQ X10, X8, X8")
+			a.line("VMOVQ X8, %d(DI)", 8*k)
+		}, "x", fmt.Sprintf("X%d", k), "y", fmt.Sprintf("Y%d", k))
+	}
+	a.end()
+}
+
+// countFieldsWide makes of each byte a vector of bits, one for each number: four bytes,
+// by tables. Eight bytes are a matrix of bits, whose transpose has a byte for each number.
+// The bits of these are counted.
+func countFieldsWide(a *emitter) {
+	const groups, bits, first, identity, last, at = 4, reg(4), reg(8), reg(9), reg(10), reg(11)
+	a.statsArguments("results", "fields", "n", "first")
+	a.op("VPBROADCASTB", "CX", first)
+	a.op("MOVQ", "$0x8040201008040201", "BX")
+	a.op("VPBROADCASTQ", "BX", identity)
+	a.op("MOVL", 63, "CX")
+	a.op("VPBROADCASTB", "CX", last)
+	const sums, tables = reg(0), reg(16)
+	for k := range reg(groups) {
+		a.op("VPXOR", sums+k, sums+k, sums+k)
+		a.op("MOVL", 1<<k, "CX")
+		a.op("KMOVW", "CX", "K1")
+		a.op("VPBROADCASTQ.Z", "BX", "K1", tables+k) // 8k to 8k+7 are 1 to 128, others 0
+	}
+	a.op("XORQ", "AX", "AX")
+	a.label("loop")
+	a.op("VMOVDQU64", "(SI)(AX*1)", at)
+	a.op("VPSUBB", first, at, at)
+	a.op("VPMINUB", last, at, at)
+	for k := range reg(groups) {
+		a.op("VPERMB", tables+k, at, bits+k)
+	}
+	for k := range reg(groups) {
+		a.op("VGF2P8AFFINEQB", 0, bits+k, identity, bits+k)
+	}
+	for k := range reg(groups) {
+		a.op("VPOPCNTB", bits+k, bits+k)
+	}
+	for k := range reg(groups) {
+		a.op("VPADDB", bits+k, sums+k, sums+k)
+	}
+	a.op("ADDQ", 64, "AX")
+	a.op("CMPQ", "AX", "DX")
+	a.op("JLT", "loop")
+	var transpose []uint32
+	for lane := range uint32(16) {
+		transpose = append(transpose, 0x18100800+lane/2*0x01010101+lane%2*0x20202020)
+	}
+	a.op("VMOVDQU64", a.named("transpose", transpose), last)
+	a.op("VPXOR", first, first, first)
+	for k := range reg(groups) {
+		a.op("VPERMB", sums+k, last, sums+k)
+		a.op("VPSADBW", first, sums+k, sums+k)
+		a.op("VMOVUPS", sums+k, fmt.Sprintf("%d(DI)", 64*k))
+	}
+	a.end()
 }
