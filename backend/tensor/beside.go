@@ -400,12 +400,15 @@ func (b *beside) compare(g *ir.Graph, derivative map[*ir.Value]*ir.Value, o Besi
 	if err != nil {
 		return err
 	}
+	compared := map[*ir.Value][]*ir.Value{} // statistics by value
 	output := func(v, reference *ir.Value, f comparison) error {
 		t, err := op.Infer(op.Stats, op.Attr{}, v.Type, reference.Type)
 		if err != nil {
 			return err
 		}
-		g.Output(g.Add(op.Stats, op.Attr{}, t, v.Path, v, reference), -1)
+		s := g.Add(op.Stats, op.Attr{}, t, v.Path, v, reference)
+		g.Output(s, -1)
+		compared[v] = append(compared[v], s)
 		b.fill = append(b.fill, f)
 		return nil
 	}
@@ -469,7 +472,50 @@ func (b *beside) compare(g *ir.Graph, derivative map[*ir.Value]*ir.Value, o Besi
 			}
 		}
 	}
+	interleave(g, values, func(v *ir.Value) []*ir.Value {
+		v = step[v]
+		return append([]*ir.Value{v, shadows[v]}, compared[v]...)
+	})
 	return nil
+}
+
+// interleave orders g so that values that one layer recorded one after the other are
+// followed by what goes with each: its shadow and their statistics. So these find them
+// in the caches, and need little memory. The layer's own values stay together, to be
+// fused.
+func interleave(g *ir.Graph, values []*ir.Value, with func(*ir.Value) []*ir.Value) {
+	order := make([]*ir.Value, 0, len(g.Values))
+	listed := make(map[*ir.Value]bool, len(g.Values))
+	var list func(v *ir.Value)
+	list = func(v *ir.Value) {
+		if v == nil || listed[v] {
+			return
+		}
+		for _, a := range v.Args {
+			list(a)
+		}
+		listed[v] = true
+		order = append(order, v)
+	}
+	for len(values) > 0 {
+		n := 1
+		for n < len(values) && values[n].Path == values[0].Path {
+			n++
+		}
+		for _, v := range values[:n] {
+			list(with(v)[0])
+		}
+		for _, v := range values[:n] {
+			for _, w := range with(v) {
+				list(w)
+			}
+		}
+		values = values[n:]
+	}
+	for _, v := range g.Values {
+		list(v)
+	}
+	g.Values = order
 }
 
 // terms marks what belongs to the update alone: what neither a loss nor a gradient is
