@@ -3,8 +3,8 @@
 python models.py DIR [--large]
 
 DIR/bert, DIR/distilbert, DIR/gpt2 are in Hugging Face's layout, without tokenizers.
-expected.safetensors in each has the inputs and the results. --large makes more
-realistic sizes.
+expected.safetensors in each has the inputs and the results, and under NAME/bfloat16 and
+NAME/float16 those of torch.autocast. --large makes more realistic sizes.
 """
 import os
 import sys
@@ -18,6 +18,7 @@ from transformers.models.bert.modeling_bert import BertPooler
 out = sys.argv[1]
 large = "--large" in sys.argv
 hidden, heads, inner, layers, vocab, positions = (256, 4, 1024, 4, 2000, 128) if large else (24, 3, 40, 2, 96, 32)
+spread = 0.05 if large else 0.15 # of random weights
 torch.manual_seed(1)
 
 
@@ -28,6 +29,15 @@ def shake(model):
             if p.dim() == 1:
                 p.add_(torch.randn_like(p) * 0.1)
     return model.eval()
+
+
+def under_autocast(f):
+    """The results of f, and those in 16 bits."""
+    all = f()
+    for dtype in [torch.bfloat16, torch.float16]:
+        with torch.autocast("cpu", dtype):
+            all |= {f"{k}/{str(dtype).removeprefix('torch.')}": v.float() for k, v in f().items() if not k.startswith("hidden_")}
+    return all
 
 
 def write(name, model, inputs, results):
@@ -47,23 +57,29 @@ inputs = {"token_ids": ids.int(), "segment_ids": segments.int(), "padding_mask":
 
 with torch.no_grad():
     m = shake(BertForMaskedLM(BertConfig(vocab_size=vocab, hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads,
-                                         intermediate_size=inner, max_position_embeddings=positions, initializer_range=0.15)))
+                                         intermediate_size=inner, max_position_embeddings=positions, initializer_range=spread)))
     m.bert.pooler = BertPooler(m.config)
-    m.bert.pooler.dense.weight.data.normal_(0, 0.15)
-    r = m.bert(input_ids=ids, token_type_ids=segments, attention_mask=mask, output_hidden_states=True)
-    results = {f"hidden_{i}": h for i, h in enumerate(r.hidden_states)}
-    results |= {"sequence_output": r.last_hidden_state, "pooled_output": r.pooler_output, "logits": m.cls(r.last_hidden_state)}
-    write("bert", m, inputs, results)
+    m.bert.pooler.dense.weight.data.normal_(0, spread)
+
+    def bert():
+        r = m.bert(input_ids=ids, token_type_ids=segments, attention_mask=mask, output_hidden_states=True)
+        results = {f"hidden_{i}": h for i, h in enumerate(r.hidden_states)}
+        return results | {"sequence_output": r.last_hidden_state, "pooled_output": r.pooler_output, "logits": m.cls(r.last_hidden_state)}
+
+    write("bert", m, inputs, under_autocast(bert))
 
     m = shake(DistilBertModel(DistilBertConfig(vocab_size=vocab, dim=hidden, n_layers=layers, n_heads=heads, hidden_dim=inner,
-                                               max_position_embeddings=positions, initializer_range=0.15)))
-    r = m(input_ids=ids, attention_mask=mask)
-    write("distilbert", m, inputs, {"sequence_output": r.last_hidden_state})
+                                               max_position_embeddings=positions, initializer_range=spread)))
+    write("distilbert", m, inputs, under_autocast(lambda: {"sequence_output": m(input_ids=ids, attention_mask=mask).last_hidden_state}))
 
     m = shake(GPT2LMHeadModel(GPT2Config(vocab_size=vocab, n_embd=hidden, n_layer=layers, n_head=heads, n_inner=inner,
-                                         n_positions=positions, initializer_range=0.15, bos_token_id=0, eos_token_id=0)))
-    r = m.transformer(input_ids=ids, attention_mask=mask)
-    results = {"sequence_output": r.last_hidden_state, "logits": m.lm_head(r.last_hidden_state)}
+                                         n_positions=positions, initializer_range=spread, bos_token_id=0, eos_token_id=0)))
+
+    def gpt2():
+        h = m.transformer(input_ids=ids, attention_mask=mask).last_hidden_state
+        return {"sequence_output": h, "logits": m.lm_head(h)}
+
+    results = under_autocast(gpt2)
     prompt = ids[:1, :5]
     new = positions - 6
     greedy = m.generate(prompt, max_new_tokens=new, do_sample=False, eos_token_id=None, pad_token_id=0)

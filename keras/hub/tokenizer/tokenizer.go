@@ -252,12 +252,9 @@ func truncate(room int, o Options, all []*Encoding) {
 	case o.Truncation == "only_second":
 		all[1].cut(all[1].Len()-more, o.TruncateLeft)
 	default: // the longer one, and then both
-		short, long := all[0].Len(), all[1].Len()
-		swapped := short > long
-		if swapped {
-			short, long = long, short
-		}
-		if long = max(short, room-short); short+long > room {
+		short, swapped := min(all[0].Len(), all[1].Len()), all[0].Len() > all[1].Len()
+		long := max(short, room-short)
+		if short+long > room {
 			short = room / 2
 			long = short + room%2
 		}
