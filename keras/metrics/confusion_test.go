@@ -172,6 +172,7 @@ func TestErrorsOfScores(t *testing.T) {
 		{&MeanIoU{}, good, `MeanIoU: got NumClasses 0, want a positive number`},
 		{&IoU{NumClasses: 2, TargetClassIDs: []int{2}}, good, `IoU: got 2 in TargetClassIDs, want 0 to 1`},
 		{&OneHotIoU{NumClasses: 3}, batch{p, vector(1, 0, 1), nil}, `OneHotIoU: got targets int64[2] for predictions int64[], want equal shapes`},
+		{&ConfusionMatrix{NumClasses: 2}, good, `ConfusionMatrix: got predictions float32[2 3], want 2 classes along the last axis, or set SparseYPred`},
 		{&BinaryIoU{}, batch{p, nil, nil}, `BinaryIoU: got nil predictions, want a tensor`},
 		{&CosineSimilarity{Axis: new(3)}, good, `CosineSimilarity: got predictions float32[2 3], want axis 3 in them`},
 	} {
@@ -228,5 +229,35 @@ func TestMask(t *testing.T) {
 		if got := result(t, m); math.Abs(got-c.want) > 1e-12 {
 			t.Errorf("got %v, want %v", got, c.want)
 		}
+	}
+}
+
+// TestConfusionMatrix: counts by hand, of predictions as scores, as classes and with
+// weights.
+func TestConfusionMatrix(t *testing.T) {
+	truth := tensor.New([]int32{0, 1, 2, 2, 7}, 5) // 7 is no class
+	scores := tensor.New([]float32{3, 1, 0, 0, 2, 1, 0, 9, 1, 0, 1, 4, 1, 0, 0}, 5, 3)
+	chosen := tensor.New([]int32{0, 1, 1, 2, 0}, 5)
+	want := [][]int{{1, 0, 0}, {0, 1, 0}, {0, 1, 1}}
+	for _, sparse := range []bool{false, true} {
+		m := &ConfusionMatrix{NumClasses: 3, SparseYPred: sparse}
+		p := scores
+		if sparse {
+			p = chosen
+		}
+		update(t, m, batch{truth, p, nil})
+		counts, err := m.Counts()
+		if err != nil || !reflect.DeepEqual(counts, want) {
+			t.Errorf("SparseYPred %v: got %v, %v, want %v", sparse, counts, err, want)
+		}
+		if got, err := m.Result(); err != nil || got != 0.75 {
+			t.Errorf("SparseYPred %v: got %v, %v, want 3 of 4", sparse, got, err)
+		}
+	}
+	m := &ConfusionMatrix{NumClasses: 3}
+	update(t, m, batch{truth, scores, tensor.New([]float32{0.25, 1, 1, 2, 1}, 5)})
+	weights, err := m.Weights()
+	if err != nil || !reflect.DeepEqual(weights, [][]float64{{0.25, 0, 0}, {0, 1, 0}, {0, 1, 2}}) {
+		t.Errorf("with weights: got %v, %v", weights, err)
 	}
 }
