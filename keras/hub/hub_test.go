@@ -55,7 +55,7 @@ var policies = map[string]string{"float32": "", "mixed_bfloat16": "/bfloat16", "
 
 // near compares a result with what transformers has. In float32 the largest difference is
 // 1e-5 of the root mean square of the result. In 16 bits the differences from float32 are
-// at most 2.5 times those of PyTorch's autocast in the root mean square, and 3 times in
+// at most 2.5 times those of PyTorch's autocast in the root mean square, and 4 times in
 // the largest: autocast keeps the sums around blocks and normalizations in float32, which
 // Keras's policies round.
 func near(t *testing.T, what string, got *keras.Tensor, s *saving.Safetensors, name string) {
@@ -65,7 +65,7 @@ func near(t *testing.T, what string, got *keras.Tensor, s *saving.Safetensors, n
 	limit := [2]float64{1e-5, 2e-6}
 	if of := policies[policy.Global().Name]; of != "" {
 		l, r := apart(t, what, must(must(s.Tensor(name+of)).Float64s()), want)
-		limit = [2]float64{3 * l, 2.5 * r}
+		limit = [2]float64{4 * l, 2.5 * r}
 	}
 	t.Logf("%s: largest difference %.2g, root mean square %.2g, of at most %.2g and %.2g", what, largest, rms, limit[0], limit[1])
 	if largest > limit[0] || rms > limit[1] {
