@@ -42,8 +42,12 @@ func TestResume(t *testing.T) {
 			if again, err := s.run(t, d, 2, killAfter(1)); err != nil || again != want {
 				t.Errorf("resumed after the end: got %v, %v, want %v", again, err, want)
 			}
-			for _, every := range []int{0, 1, 3} {
-				for _, life := range []int{1, 4, 7, 10, 13} {
+			intervals, kills := []int{0, 1, 3}, []int{1, 4, 7, 10, 13}
+			if testing.Short() { // as under the race detector
+				intervals, kills = []int{1}, []int{4}
+			}
+			for _, every := range intervals {
+				for _, life := range kills {
 					d := &Directory{Path: t.TempDir(), Keep: 1}
 					lives := 1
 					got, err := s.run(t, d, every, killAfter(life))
