@@ -237,7 +237,7 @@ func (f *fitting) fit(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	for _, o := range f.m.training.optimizers() {
+	for _, o := range f.m.training.optimizers {
 		if err := optimizers.FinalizeVariables(o); err != nil {
 			return err
 		}
@@ -503,7 +503,7 @@ func (f *fitting) validate(ctx context.Context) (Logs, error) {
 func (f *fitting) lastStep() (Logs, error) {
 	t := f.m.training
 	var logs Logs
-	for i, o := range t.optimizers() {
+	for i, o := range t.optimizers {
 		prefix := ""
 		res, err := t.result() // which counts steps of all optimizers
 		if i > 0 {

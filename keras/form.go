@@ -86,6 +86,13 @@ func isSample(m *Model, b Batch, form pipeline.Form) (bool, error) {
 		return differ, nil
 	case m.in == nil:
 		return m.buildsFor(b, form)
+	case m.training != nil && (m.training.ownTrain != nil || m.training.ownTest != nil):
+		// A step of the user's need not call the model with X, so only X of exactly the
+		// shape of the model's inputs tells.
+		if asSample := m.takes(b.X, 0); asSample || m.takes(b.X, 1) {
+			return asSample, nil
+		}
+		return m.decidedBy(form, b, "or give data of the model's inputs, "+typeText(m.in))
 	}
 	for i, in := range m.in.Unpack() {
 		if b.X.Len() != m.in.Len() || b.X.Unpack()[i].Rank() != in.Rank()-1 {
@@ -93,6 +100,35 @@ func isSample(m *Model, b Batch, form pipeline.Form) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// takes reports whether the model's inputs without the axis of the batch have the shapes
+// of x without its first axes.
+func (m *Model) takes(x *Tensor, axes int) bool {
+	if x.Len() != m.in.Len() {
+		return false
+	}
+	for i, in := range m.in.Unpack() {
+		want, got := in.Shape()[1:], x.Unpack()[i].Shape()[axes:]
+		if !slices.EqualFunc(want, got, func(w, g int) bool { return w == g || w == tensor.Unknown }) {
+			return false
+		}
+	}
+	return true
+}
+
+// decidedBy is isSample for elements that do not tell themselves: what the dataset says,
+// or an error with advice.
+func (m *Model) decidedBy(form pipeline.Form, b Batch, advice string) (sample bool, err error) {
+	if form == pipeline.LikelySamples || form == pipeline.LikelyBatches {
+		return form == pipeline.LikelySamples, nil
+	}
+	what := "X is " + typeText(b.X)
+	if b.Y != nil {
+		what += ", Y " + typeText(b.Y)
+	}
+	return false, m.errorf("the elements of the dataset may be samples or batches of %d: %s; make batches of samples with Batch, %s",
+		b.X.Unpack()[0].Dim(0), what, advice)
 }
 
 // buildsFor is isSample for a model that is not built. It depends on the inputs that
@@ -111,15 +147,8 @@ func (m *Model) buildsFor(b Batch, form pipeline.Form) (sample bool, err error) 
 		return asSample, nil
 	case !asSample: // building it says why
 		return false, nil
-	case form == pipeline.LikelySamples || form == pipeline.LikelyBatches:
-		return form == pipeline.LikelySamples, nil
 	}
-	what := "X is " + typeText(b.X)
-	if b.Y != nil {
-		what += ", Y " + typeText(b.Y)
-	}
-	return false, m.errorf("the elements of the dataset may be samples or batches of %d: %s; "+
-		"make batches of samples with Batch, or for batches Build the model first, or begin it with keras.Input", b.X.Unpack()[0].Dim(0), what)
+	return m.decidedBy(form, b, "or for batches Build the model first, or begin it with keras.Input")
 }
 
 // try reports whether the model can be built for inputs like x without its first axes,

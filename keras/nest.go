@@ -1,6 +1,7 @@
 package keras
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -48,11 +49,11 @@ func (m *Model) SetNests(in, out *Nest) error {
 		nest *Nest
 		t    *Tensor
 	}{{"inputs", in, m.in}, {"outputs", out, m.out}} {
-		if n := c.nest.Tensors(); n != c.t.Len() {
-			return m.errorf("SetNests: got %d %s, want %d", n, c.what, c.t.Len())
-		}
 		if err := c.nest.check(); err != nil {
 			return m.errorf("SetNests: %s: %w", c.what, err)
+		}
+		if n := c.nest.Tensors(); n != c.t.Len() {
+			return m.errorf("SetNests: got %d %s, want %d", n, c.what, c.t.Len())
 		}
 	}
 	m.inNest, m.outNest = in, out
@@ -60,6 +61,9 @@ func (m *Model) SetNests(in, out *Nest) error {
 }
 
 func (n *Nest) check() error {
+	if n == nil {
+		return errors.New("got nil, want a nest")
+	}
 	if n.Keys != nil && (len(n.Keys) != len(n.Parts) || !slices.IsSorted(n.Keys)) {
 		return fmt.Errorf("got keys %q of %d parts, want one for each, sorted", n.Keys, len(n.Parts))
 	}
@@ -71,8 +75,12 @@ func (n *Nest) check() error {
 	return nil
 }
 
-// Nests returns how Keras groups the inputs and outputs of a built model.
+// Nests returns how Keras groups the inputs and outputs of a model; nil before it is
+// built.
 func (m *Model) Nests() (in, out *Nest) {
+	if !m.built {
+		return nil, nil
+	}
 	if m.inNest == nil {
 		return listOf(m.in.Len()), listOf(m.out.Len())
 	}

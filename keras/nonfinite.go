@@ -165,7 +165,7 @@ func (t *training) result() (optimizers.StepResult, error) {
 	if err != nil {
 		return r, err
 	}
-	for _, o := range t.optimizers()[1:] {
+	for _, o := range t.optimizers[1:] {
 		other, err := optimizers.Result(o)
 		if err != nil {
 			return r, err
@@ -184,7 +184,7 @@ func (t *training) result() (optimizers.StepResult, error) {
 
 // skips reports whether steps may be skipped.
 func (t *training) skips() bool {
-	return t.scaler != nil || t.guard.skips() || slices.ContainsFunc(t.optimizers(), func(o optimizers.Optimizer) bool {
+	return t.scaler != nil || t.guard.skips() || slices.ContainsFunc(t.optimizers, func(o optimizers.Optimizer) bool {
 		_, ok := o.(*optimizers.LossScaleOptimizer)
 		return ok
 	})

@@ -212,26 +212,20 @@ func (t *training) given() bool {
 	return slices.ContainsFunc(t.config.Parts, func(p Stateful) bool { return p == Stateful(t.optimizer) })
 }
 
-// optimizers lists the model's optimizer and those in Parts. It allocates nothing, except
-// when it is called first after optimizer has changed.
-func (t *training) optimizers() []optimizers.Optimizer {
-	if len(t.every) > 0 && t.every[0] == t.optimizer {
-		return t.every
-	}
-	all := []optimizers.Optimizer{t.optimizer}
+// listOptimizers is called when the optimizer changes.
+func (t *training) listOptimizers() {
+	t.optimizers = []optimizers.Optimizer{t.optimizer}
 	for _, p := range t.config.Parts {
 		if o, ok := p.(optimizers.Optimizer); ok && o != t.optimizer && o != t.config.Optimizer {
-			all = append(all, o)
+			t.optimizers = append(t.optimizers, o)
 		}
 	}
-	t.every = all
-	return all
 }
 
-// nameOf is the name of optimizers()[i] in logs: that of its variables, with a number
+// nameOf is the name of optimizers[i] in logs: that of its variables, with a number
 // if it is not the first of that name.
 func (t *training) nameOf(i int) string {
-	all := t.optimizers()
+	all := t.optimizers
 	base := func(o optimizers.Optimizer) string {
 		if vs := o.Variables(); len(vs) > 0 {
 			name, _, _ := strings.Cut(vs[0].Name(), "/")

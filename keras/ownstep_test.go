@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/losses"
@@ -248,4 +249,41 @@ func TestOwnStepErrors(t *testing.T) {
 
 func one4() Batch {
 	return Batch{X: NewTensor(numbers(12), 4, 3), Y: NewTensor(numbers(4), 4, 1)}
+}
+
+// TestOwnStepSamples: a step of one's own may take what the model's layers do not, so that
+// the rank of X alone does not tell samples from batches.
+func TestOwnStepSamples(t *testing.T) {
+	logs := func(*Model, Batch) StepLogs { return StepLogs{"loss": tensor.Ones(Float32)} }
+	for _, own := range []bool{false, true} {
+		m := line(t) // of vectors of 3
+		check(t, m.Build(3))
+		c := CompileConfig{Loss: &losses.MeanSquaredError{}}
+		if own {
+			c.TrainStep = logs
+		}
+		check(t, m.Compile(c))
+		for _, of := range []struct {
+			x    *Tensor
+			form pipeline.Form
+			want bool
+			err  bool
+		}{
+			{tensor.Ones(Float32, 3), pipeline.AnyForm, true, false},
+			{tensor.Ones(Float32, 3), pipeline.LikelyBatches, true, false},
+			{tensor.Ones(Float32, 8, 3), pipeline.LikelySamples, false, false},
+			{tensor.Ones(Float32, 8), pipeline.LikelyBatches, !own, false},
+			{tensor.Ones(Float32, 8), pipeline.LikelySamples, true, false},
+			{tensor.Ones(Float32, 8, 5), pipeline.LikelySamples, own, false},
+			{tensor.Ones(Float32, 8), pipeline.AnyForm, !own, own},
+		} {
+			got, err := isSample(m, Batch{X: of.x}, of.form)
+			if got != of.want || (err != nil) != of.err {
+				t.Errorf("own step %v, X %v, form %d: got %v and error %v, want %v, error %v", own, of.x.Type(), of.form, got, err, of.want, of.err)
+			}
+			if err != nil && !strings.Contains(err.Error(), "may be samples or batches of 8: X is float32[8]; make batches of samples with Batch, or give data of the model's inputs, float32[") {
+				t.Errorf("got error %v", err)
+			}
+		}
+	}
 }

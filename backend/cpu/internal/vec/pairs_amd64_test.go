@@ -2,10 +2,10 @@ package vec
 
 import "testing"
 
-// TestCountEight is for processors with AVX-512 that lack GFNI.
+// TestCountEight is for processors with AVX-512 that lack GFNI: with GFNI nothing else
+// runs these loops.
 func TestCountEight(t *testing.T) {
-	if sets()["AVX512"] == nil {
-		t.Skip("the processor lacks AVX-512")
+	if sets()["AVX512"] != nil {
+		checkCountFields(t, loopsAVX512.countEight)
 	}
-	checkCountFields(t, loopsAVX512.countEight)
 }
