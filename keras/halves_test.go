@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend"
@@ -113,11 +114,19 @@ func TestHalves(t *testing.T) {
 						inPlace++
 					}
 				}
-				if want := len(m.TrainableVariables()) - 2; inPlace != want { // but gain and shift of the normalization
+				// All but gain and shift of the normalization, and what Remat computes again.
+				again := func(name string) bool { return strings.HasPrefix(name, "functional") }
+				want := 0
+				for _, v := range m.TrainableVariables() {
+					if !again(v.Name()) && !strings.HasPrefix(v.Name(), "layer_normalization") {
+						want++
+					}
+				}
+				if want != 4 || inPlace != want {
 					t.Errorf("%s: %d weights have copies that are written with them, want %d", what, inPlace, want)
 				}
 				for _, v := range plan.Values {
-					if v.Op == op.Cast && v.Type.DType.Is16() && v.Args[0].Op == op.Param && v.Args[0].Type.DType == dtype.Float32 && v.Args[0].Path != "argument 0" {
+					if v.Op == op.Cast && v.Type.DType.Is16() && v.Args[0].Op == op.Param && v.Args[0].Type.DType == dtype.Float32 && v.Args[0].Path != "argument 0" && !again(v.Args[0].Path) {
 						t.Errorf("%s: %v casts %s in each step", what, v, v.Args[0].Path)
 					}
 				}

@@ -6,10 +6,11 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// sinkReshapes changes the shape of an element-wise value whose only use is a Reshape
-// that another element-wise value reads. Its arguments are reshaped instead, which
-// costs nothing, and the two values can be fused. For example, batch normalizations
-// work on matrices and activations on images.
+// sinkReshapes changes the shape of element-wise values whose only use is a Reshape if
+// another element-wise value reads that, or a contraction of the Reshape's shape is what
+// they read. Their arguments are reshaped instead, which costs nothing, and the values
+// can be fused. For example, batch normalizations work on matrices and activations on
+// images, and the gradient of an activation is the epilogue of the product before it.
 //
 // Readers of a contraction are left alone, since they may become its epilogue, and so
 // are readers of random numbers, which may be fused into them.
@@ -38,37 +39,66 @@ type sinking struct {
 	moved   bool
 }
 
-// sink gives the argument of r, a Reshape, r's shape, if possible.
+// sink gives the argument of r, a Reshape, r's shape, if possible, and with it the values
+// that only it uses.
 func (s *sinking) sink(r *Value) {
-	if r.Op != op.Reshape || s.outputs[r] || !slices.ContainsFunc(s.users[r], fusable) {
+	if r.Op != op.Reshape || s.outputs[r] {
 		return
 	}
-	v := r.Args[0]
+	v, to := r.Args[0], r.Type.Shape
 	if !fusable(v) || s.outputs[v] || len(s.users[v]) != 1 {
 		return
 	}
-	to := r.Type.Shape
-	if !s.sinks(v, to) {
+	members, within := s.within(v)
+	useful := slices.ContainsFunc(s.users[r], fusable)
+	for _, m := range members {
+		full := false // else its shape comes from several operands
+		for _, a := range m.Args {
+			switch {
+			case a.Type.Shape.Size() != to.Size():
+				if !fits(a.Type.Shape, m.Type.Shape, to) {
+					return
+				}
+				continue
+			case a.Op.Info().Epilogue, a.Op == op.RandomUniform:
+				return
+			case a.Op == op.Reshape && within[a] == len(s.users[a]):
+				c := a.Args[0]
+				useful = useful || c.Op.Info().Epilogue && len(s.users[c]) == 1 && c.Type.Shape.Equal(to)
+			}
+			full = true
+		}
+		if !full {
+			return
+		}
+	}
+	if !useful {
 		return
 	}
 	s.moved = true
-	var reshaped []*Value
-	from := slices.Clone(v.Args)
-	for i, a := range from {
-		switch {
-		case slices.Index(from, a) < i:
-			v.Args[i] = v.Args[slices.Index(from, a)]
-			continue
-		case a.Type.Shape.Size() == to.Size():
-			v.Args[i] = s.reshape(a, to, v)
-		case len(a.Type.Shape) > len(to):
-			v.Args[i] = s.reshape(a, trimmed(a.Type.Shape), v)
-		}
-		if v.Args[i] != a {
-			reshaped = append(reshaped, v.Args[i])
+	reshaped := map[*Value]*Value{}
+	var made []*Value
+	for _, m := range members {
+		for i, a := range m.Args {
+			switch {
+			case slices.Contains(members, a):
+				continue
+			case reshaped[a] != nil:
+			case a.Type.Shape.Size() == to.Size():
+				reshaped[a] = s.reshape(a, to, m.Path)
+				made = append(made, reshaped[a])
+			case len(a.Type.Shape) > len(to):
+				reshaped[a] = s.reshape(a, trimmed(a.Type.Shape), m.Path)
+			default:
+				continue
+			}
+			s.reads(m, a, reshaped[a])
+			m.Args[i] = reshaped[a]
 		}
 	}
-	v.Type.Shape = to
+	for _, m := range members {
+		m.Type.Shape = to
+	}
 	for _, u := range s.users[r] {
 		for i, a := range u.Args {
 			if a == r {
@@ -77,50 +107,53 @@ func (s *sinking) sink(r *Value) {
 		}
 	}
 	s.users[v], s.users[r] = s.users[r], nil
-	for _, a := range reshaped {
-		s.sink(a)
+	for _, n := range made {
+		s.sink(n)
 	}
 }
 
-// sinks reports whether v, and the values to be fused with it, can have another shape.
-func (s *sinking) sinks(v *Value, to op.Shape) bool {
-	full := false
-	for _, a := range v.Args {
-		switch {
-		case a.Type.Shape.Size() != to.Size():
-			if !fits(a.Type.Shape, v.Type.Shape, to) {
-				return false
+// within lists v and the values that only those in the list use, and counts how many of
+// them use a value.
+func (s *sinking) within(v *Value) (list []*Value, count map[*Value]int) {
+	list, count = []*Value{v}, map[*Value]int{}
+	for i := 0; i < len(list); i++ {
+		m := list[i]
+		for j, a := range m.Args {
+			if slices.Contains(m.Args[:j], a) {
+				continue
 			}
-			continue
-		case a.Op.Info().Epilogue, a.Op == op.RandomUniform:
-			return false
-		case fusable(a) && !s.outputs[a] && len(s.users[a]) == 1 && !s.sinks(a, to):
-			return false
+			count[a]++
+			if count[a] == len(s.users[a]) && fusable(a) && !s.outputs[a] && a.Type.Shape.Equal(v.Type.Shape) {
+				list = append(list, a)
+			}
 		}
-		full = true
 	}
-	return full // else its shape comes from several operands
+	return list, count
 }
 
-// reshape returns a in another shape for user, which has read a so far.
-func (s *sinking) reshape(a *Value, to op.Shape, user *Value) *Value {
+// reads records that user reads b instead of a.
+func (s *sinking) reads(user, a, b *Value) {
+	if a == b {
+		return
+	}
+	s.users[a] = slices.DeleteFunc(slices.Clone(s.users[a]), func(u *Value) bool { return u == user })
+	if !slices.Contains(s.users[b], user) {
+		s.users[b] = append(s.users[b], user)
+	}
+}
+
+// reshape returns a in another shape.
+func (s *sinking) reshape(a *Value, to op.Shape, path string) *Value {
+	for !a.Type.Shape.Equal(to) && a.Op == op.Reshape {
+		a = a.Args[0]
+	}
 	if a.Type.Shape.Equal(to) {
 		return a
 	}
-	from := a
-	for from.Op == op.Reshape {
-		from = from.Args[0]
-	}
-	s.users[a] = slices.DeleteFunc(slices.Clone(s.users[a]), func(u *Value) bool { return u == user })
-	if from.Type.Shape.Equal(to) {
-		s.users[from] = append(s.users[from], user)
-		return from
-	}
-	n := &Value{ID: s.next, Op: op.Reshape, Attr: op.Attr{Dims: to}, Type: op.Type{DType: a.Type.DType, Shape: to}, Args: []*Value{from}, Path: user.Path}
+	n := &Value{ID: s.next, Op: op.Reshape, Attr: op.Attr{Dims: to}, Type: op.Type{DType: a.Type.DType, Shape: to}, Args: []*Value{a}, Path: path}
 	s.next++
 	s.g.Values = append(s.g.Values, n)
-	s.users[n] = []*Value{user}
-	s.users[from] = append(s.users[from], n)
+	s.users[a] = append(s.users[a], n)
 	return n
 }
 

@@ -18,6 +18,12 @@ type trace struct {
 
 	derivatives []derivative // calls of Gradients
 
+	// recast are variables that segments of Remat cast to 16 bits, of which gradients
+	// have computed the segments again. Who does that to save memory has none to spare
+	// for second copies of the weights, and to cast them at each use takes little of
+	// such a step.
+	recast map[*Variable]bool
+
 	// gradientOf has the gradients of all values, by the call of Gradients that came to
 	// them first. Nil: they are not kept.
 	gradientOf map[*Tensor]*Tensor
@@ -160,7 +166,7 @@ func (c *capture) roots(ts ...*Tensor) {
 		}
 		seen[t] = true
 		all = append(all, t)
-		if t.data == nil && !(c.shadows && shadowOf(t) != nil) { // a computed tensor is an input, whatever computed it
+		if t.data == nil && c.shadowed(t) == nil { // a computed tensor is an input, whatever computed it
 			stack = append(stack, t.args...)
 		}
 	}
@@ -170,6 +176,18 @@ func (c *capture) roots(ts ...*Tensor) {
 			c.add(t)
 		}
 	}
+}
+
+// shadowed returns the variable whose copy in 16 bits t is, or nil.
+func (c *capture) shadowed(t *Tensor) *Variable {
+	if !c.shadows {
+		return nil
+	}
+	v := shadowOf(t)
+	if c.trace.recast[v] {
+		return nil
+	}
+	return v
 }
 
 func (c *capture) add(t *Tensor) {
@@ -182,8 +200,8 @@ func (c *capture) add(t *Tensor) {
 		c.input(t, source{argument: -1, variable: t.variable})
 	case t.data != nil:
 		c.input(t, source{argument: -1, data: t.data})
-	case c.shadows && shadowOf(t) != nil:
-		c.input(t, source{argument: -1, shadow: shadowOf(t).shadow(t.typ.DType)})
+	case c.shadowed(t) != nil:
+		c.input(t, source{argument: -1, shadow: c.shadowed(t).shadow(t.typ.DType)})
 	case t.assigned != nil:
 		if c.values[t.args[0]] == nil {
 			c.add(t.args[0])

@@ -87,6 +87,7 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 	out, through16, grad := differentiate([]*Tensor{loss}, []*Tensor{one}, at, &remat)
 	remat.rewrite(out)
 	if loss.trace != nil {
+		loss.trace.castAgain(remat.segments)
 		loss.trace.keepGradients(grad)
 	}
 	for i, g := range out {
@@ -177,6 +178,7 @@ func differentiate(roots, seeds, at []*Tensor, remat *rematerializer) (out []*Te
 		from := t
 		if t.segment != nil {
 			from = t.segment.recompute(t, g)
+			remat.recomputes(t.segment)
 		}
 		byArgument := rule(from, g)
 		for i, a := range sources {

@@ -169,6 +169,9 @@ func (p *plan) compile(ctx context.Context, tr *trace, results []*Tensor, o ir.O
 	roots = slices.Delete(roots, 0, len(tr.assigned))
 	if shadows {
 		for _, v := range tr.assigned {
+			if tr.recast[v] {
+				continue
+			}
 			for _, h := range v.shadows {
 				p.written = append(p.written, written{v, h, c.inputOf(v, h) < 0})
 			}

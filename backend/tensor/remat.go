@@ -11,6 +11,7 @@ import (
 type segment struct {
 	tensors    []*Tensor
 	recomputed map[*Tensor]*Tensor // nil until a gradient reaches the segment
+	copies     []*Tensor           // those of recomputed, in order
 }
 
 // Remat runs f, which records a part of a model, and returns its result, a
@@ -82,6 +83,7 @@ func (s *segment) recompute(t, g *Tensor) *Tensor {
 					c = a.record(op.Barrier, op.Attr{}, a, g)
 					c.scaled, c.gradient = a.scaled, a.gradient
 					s.recomputed[a] = c
+					s.copies = append(s.copies, c)
 				}
 				if c != nil {
 					args[i] = c
@@ -90,6 +92,7 @@ func (s *segment) recompute(t, g *Tensor) *Tensor {
 			c := u.record(u.op, u.attr, args...)
 			c.stop, c.scaled, c.gradient = u.stop, u.scaled, u.gradient
 			s.recomputed[u] = c
+			s.copies = append(s.copies, c)
 			if u.path != "" {
 				Label(u.path+"/remat", since, c)
 			}

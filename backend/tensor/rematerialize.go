@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -16,9 +17,11 @@ import (
 // reductions, random numbers) and the values that the rules read. The idea is in
 // Jain et al., "Checkmate", 2020, and in PyTorch's min-cut partitioner; here only
 // element-wise operations are recomputed. No bit changes, because the recomputed
-// operations are the same.
+// operations are the same. What Remat computes again counts as forward values, too.
 type rematerializer struct {
 	start      uint64              // forward tensors have a sequence number up to this one
+	segments   map[*segment]bool   // of Remat
+	copies     map[*Tensor]bool    // forward tensors that segments compute again, after start
 	backward   []*Tensor           // backward tensors that the gradients depend on, in order
 	saved      map[*Tensor]bool    // forward tensors that the backward pass reads as they are
 	recomputed map[*Tensor]*Tensor // other forward tensors and their copies in the backward pass
@@ -33,7 +36,21 @@ type appliedRule struct {
 }
 
 // forward reports whether t belongs to the forward pass.
-func (r *rematerializer) forward(t *Tensor) bool { return t.seq <= r.start }
+func (r *rematerializer) forward(t *Tensor) bool { return t.seq <= r.start || r.copies[t] }
+
+// recomputes notes that the copies of a segment have been recorded.
+func (r *rematerializer) recomputes(s *segment) {
+	if r.segments[s] {
+		return
+	}
+	if r.segments == nil {
+		r.segments, r.copies = map[*segment]bool{}, map[*Tensor]bool{}
+	}
+	r.segments[s] = true
+	for _, c := range s.copies {
+		r.copies[c] = true
+	}
+}
 
 // recomputable reports whether t may be computed twice: it costs at most a pass
 // over memory, which fusion saves.
@@ -71,7 +88,13 @@ func (r *rematerializer) rewrite(grads []*Tensor) {
 	}
 	r.recomputed, r.barriers = map[*Tensor]*Tensor{}, map[*Tensor]*Tensor{}
 	rule := 0
-	for _, u := range r.backward {
+	all := slices.AppendSeq(slices.Clone(r.backward), maps.Keys(r.copies))
+	slices.SortFunc(all, bySeq)
+	for _, u := range all {
+		if r.copies[u] {
+			u.seq = sequence.Add(1)
+			continue
+		}
 		for rule < len(r.rules)-1 && r.rules[rule].end < u.seq {
 			rule++
 		}

@@ -21,7 +21,8 @@ import (
 // memory. Any other write of the variable makes the copy stale, and the next program
 // that reads it updates it.
 //
-// A copy exists only for a variable and type that a Function casts.
+// A copy exists only for a variable and type that a Function casts, and programs do not
+// keep it that compute layers again in their gradients: see trace.recast.
 type shadow struct {
 	of  *Variable
 	typ op.Type
@@ -160,4 +161,18 @@ func shadowOf(t *Tensor) *Variable {
 		return nil
 	}
 	return a.variable
+}
+
+// castAgain notes the variables that segments cast, see trace.recast.
+func (tr *trace) castAgain(segments map[*segment]bool) {
+	for s := range segments {
+		for _, t := range s.tensors {
+			if v := shadowOf(t); v != nil {
+				if tr.recast == nil {
+					tr.recast = map[*Variable]bool{}
+				}
+				tr.recast[v] = true
+			}
+		}
+	}
 }
