@@ -131,6 +131,9 @@ func TestGuide(t *testing.T) {
 		if got := last(t, out, "Test accuracy:"); got < 0.85 {
 			t.Errorf("%s: got test accuracy %v, want 0.85 or more", policy, got)
 		}
+		if got := last(t, out, "Training accuracy:"); got < 0.85 {
+			t.Errorf("%s: got training accuracy %v, want 0.85 or more", policy, got)
+		}
 		if strings.Contains(out, "loss_scale: ") || strings.Contains(out, "skipped: ") {
 			t.Errorf("%s: the loss scale is shown, though it has not changed:\n%s", policy, out)
 		}
@@ -174,6 +177,9 @@ func TestOwnSteps(t *testing.T) {
 
 func TestMNISTCNN(t *testing.T) {
 	run := build(t, "mnistcnn")
+	if got := last(t, run("-epochs", "1", "-rate", "1e-9"), "Training accuracy:"); got > 0.3 {
+		t.Errorf("got training accuracy %v with a learning rate of 1e-9, want that of a guess", got)
+	}
 	for _, policy := range []string{"float32", "mixed_bfloat16", "mixed_float16"} {
 		out := run("-policy", policy, "-epochs", "1")
 		if got := last(t, out, "Parameters:"); got != 9098 {
@@ -181,6 +187,9 @@ func TestMNISTCNN(t *testing.T) {
 		}
 		if got := last(t, out, "Test accuracy:"); got < 0.85 {
 			t.Errorf("%s: got test accuracy %v, want 0.85 or more", policy, got)
+		}
+		if got := last(t, out, "Training accuracy:"); got < 0.85 {
+			t.Errorf("%s: got training accuracy %v, want 0.85 or more", policy, got)
 		}
 	}
 }
@@ -273,7 +282,7 @@ func TestAccuracy(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{"| `examples/mnistcnn` (8 and 16 filters, 3 epochs) | test accuracy | ", "| IoU of drawn", "| skipped steps | 0 | 0 | 1 |", "| answers found exactly | "} {
+	for _, want := range []string{"| `examples/mnistcnn` (8 and 16 filters, 3 epochs) | test accuracy | ", "| IoU of drawn", "| skipped steps | 0 | 0 | 1 |", "| answers found exactly | ", "| time of a step, ms | ", "| planned memory of a step, MiB | ", "| peak memory of the process, MiB | "} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,7 +17,8 @@ import (
 )
 
 // program is an example whose output is measured. Each row is a label in its
-// output, the name of the row, and how the number behind the label is printed.
+// output, the name of the row, and how the number behind the label is printed. All have
+// the rows of costs, too.
 type program struct {
 	name, text string
 	rows       []row
@@ -45,6 +47,15 @@ var programs = []program{
 		{"Test answers found exactly:", "answers found exactly", "%.1f %%", 100},
 		{"Test loss:", "test loss", "%.3f", 1},
 	}},
+}
+
+const peakLabel = "Peak memory of the process in MiB:"
+
+// costs are rows of package cost, and of what the program's process used at most.
+var costs = []row{
+	{"Time of a step in ms:", "time of a step, ms", "%.3g", 1},
+	{"Planned memory of a step in MiB:", "planned memory of a step, MiB", "%.4g", 1},
+	{peakLabel, "peak memory of the process, MiB", "%.4g", 1},
 }
 
 // runPrograms builds the examples, runs each under each policy, from each seed
@@ -82,7 +93,7 @@ func runPrograms(ctx context.Context, more []string) error {
 				outs[i] = append(outs[i], out)
 			}
 		}
-		for i, r := range p.rows {
+		for i, r := range append(slices.Clone(p.rows), costs...) {
 			cells := []string{"", r.name}
 			if i == 0 {
 				cells[0] = fmt.Sprintf("`examples/%s` (%s)", p.name, p.text)
@@ -111,11 +122,12 @@ func runPrograms(ctx context.Context, more []string) error {
 
 // output runs a program; the error of one that fails has what it wrote.
 func output(ctx context.Context, name string, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, name, args...)
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%s %s: %w\n%s", filepath.Base(name), strings.Join(args, " "), err, bytes.TrimSpace(out))
 	}
-	return string(out), nil
+	return fmt.Sprintf("%s\n%s %.1f\n", out, peakLabel, peak(cmd.ProcessState)), nil
 }
 
 // number is the one behind the last label in the output of a program.

@@ -14,6 +14,7 @@ import (
 	"flag"
 	"fmt"
 
+	"github.com/mezzo-ml/mezzo/examples/cost"
 	"github.com/mezzo-ml/mezzo/examples/interrupt"
 	"github.com/mezzo-ml/mezzo/examples/models"
 	"github.com/mezzo-ml/mezzo/keras"
@@ -138,7 +139,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	if _, err := model.Fit(ctx, train, keras.FitConfig{
-		BatchSize: *batch, Epochs: *epochs, StepsPerEpoch: *steps, Seed: *seed, Checkpoint: interrupt.Checkpoint("")}); err != nil {
+		BatchSize: *batch, Epochs: *epochs, StepsPerEpoch: *steps, Seed: *seed, Callbacks: []keras.Callback{cost.Callback()}, Checkpoint: interrupt.Checkpoint("")}); err != nil {
 		return err
 	}
 	scores, err := model.Evaluate(ctx, test.Batch(*batch))

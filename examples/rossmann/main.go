@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/mezzo-ml/mezzo/examples/cost"
 	"github.com/mezzo-ml/mezzo/examples/interrupt"
 	"github.com/mezzo-ml/mezzo/examples/models"
 	"github.com/mezzo-ml/mezzo/keras"
@@ -71,7 +72,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	history, err := model.Fit(ctx, train, keras.FitConfig{
-		BatchSize: *batch, Epochs: *epochs, StepsPerEpoch: *steps, Seed: *seed, Checkpoint: interrupt.Checkpoint("")})
+		BatchSize: *batch, Epochs: *epochs, StepsPerEpoch: *steps, Seed: *seed, Callbacks: []keras.Callback{cost.Callback()}, Checkpoint: interrupt.Checkpoint("")})
 	if err != nil {
 		return err
 	}

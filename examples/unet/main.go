@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/mezzo-ml/mezzo/examples/cost"
 	"github.com/mezzo-ml/mezzo/examples/interrupt"
 	"github.com/mezzo-ml/mezzo/examples/models"
 	"github.com/mezzo-ml/mezzo/keras"
@@ -109,7 +110,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := model.Fit(ctx, train.Batch(*batch), keras.FitConfig{Epochs: *epochs, StepsPerEpoch: *steps, Seed: *seed, Checkpoint: interrupt.Checkpoint("")}); err != nil {
+	if _, err := model.Fit(ctx, train.Batch(*batch), keras.FitConfig{Epochs: *epochs, StepsPerEpoch: *steps, Seed: *seed, Callbacks: []keras.Callback{cost.Callback()}, Checkpoint: interrupt.Checkpoint("")}); err != nil {
 		return err
 	}
 	scores, err := model.Evaluate(ctx, test.Batch(*batch))
