@@ -144,28 +144,6 @@ func readPage(t *testing.T, name string) *page {
 	return p
 }
 
-// section is what stands under a heading of the second level.
-func (p *page) section(t *testing.T, heading string) (fences []*fence) {
-	t.Helper()
-	inside := false
-	next := 0
-	for i, l := range p.lines {
-		for next < len(p.fences) && p.fences[next].line < i {
-			next++
-		}
-		if strings.HasPrefix(l, "## ") {
-			inside = l == "## "+heading
-		}
-		if inside && next < len(p.fences) && p.fences[next].line == i {
-			fences = append(fences, p.fences[next])
-		}
-	}
-	if fences == nil {
-		t.Fatalf("%s has no blocks in a section %q", p.name, heading)
-	}
-	return fences
-}
-
 // write stores the blocks that hold has rewritten.
 func (p *page) write(t *testing.T) {
 	var lines []string

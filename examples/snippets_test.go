@@ -16,7 +16,6 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
 	"github.com/mezzo-ml/mezzo/keras/doctor"
-	"github.com/mezzo-ml/mezzo/keras/metrics"
 	"github.com/mezzo-ml/mezzo/keras/saving"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/losses"
@@ -33,7 +32,6 @@ var ctx = context.Background()
 // snippets are pieces of code that pages show with their output, where no
 // example is that program. A page may leave out what it does not need.
 var snippets = map[string]func() error{
-	"quickstart":     quickstart,
 	"setPolicy":      setPolicy,
 	"unknownDevice":  unknownDevice,
 	"effective":      effective,
@@ -68,31 +66,6 @@ func runSnippetOf(name string) int {
 		return 1
 	}
 	return 0
-}
-
-func quickstart() error {
-	train, _, failed := digits.Load()
-	if failed != nil {
-		return failed
-	}
-	policy.SetGlobal("mixed_float16")
-
-	model := keras.Sequential(
-		&layers.Dense{Units: 512, Activation: "relu"},
-		&layers.Dropout{Rate: 0.2},
-		&layers.Dense{Units: 10, Activation: "softmax"},
-	)
-	err := model.Compile(keras.CompileConfig{
-		Optimizer: &optimizers.Adam{},
-		Loss:      &losses.SparseCategoricalCrossentropy{},
-		Metrics:   []metrics.Metric{&metrics.SparseCategoricalAccuracy{Name: "accuracy"}},
-	})
-	if err != nil {
-		return err
-	}
-	history, err := model.Fit(ctx, train, keras.FitConfig{BatchSize: 128, Epochs: 2, ValidationSplit: 0.2})
-	_ = history
-	return err
 }
 
 func setPolicy() error {

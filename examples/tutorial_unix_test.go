@@ -121,17 +121,17 @@ func TestUserCode(t *testing.T) {
 	}
 }
 
-// TestTutorial follows docs/training.md from an empty folder: it writes the
+// TestTutorial follows docs/tutorial.md from an empty folder: it writes the
 // files, runs the commands, presses Ctrl-C where the page says so, and compares
 // what is printed with the page. The module is the one here, without a network.
 func TestTutorial(t *testing.T) {
 	s := newShell(t)
 	s.env = append(s.env, "GOPROXY=off", "GOFLAGS=-mod=mod", "GONOSUMDB=*", "GOWORK=off")
-	page := readPage(t, "docs/training.md")
+	page := readPage(t, "docs/tutorial.md")
 	out := "" // of the last block of commands
 	file := regexp.MustCompile("rite `([^`]+)`")
 	done := map[string]int{}
-	for _, f := range page.section(t, "From an empty folder") {
+	for _, f := range page.fences {
 		switch f.language {
 		case "go":
 			m := file.FindAllStringSubmatch(f.before, -1)
