@@ -13,7 +13,7 @@ import (
 // were applied before.
 func (b *state) average(v *tensor.Variable, done *tensor.Tensor) {
 	o := b.setup.options
-	avg := b.companions[v][averageSlot]
+	avg := b.slotVariables[v][averageSlot]
 	d := avg.DType()
 	zero := tensor.Scalar(dtype.Int64, 0)
 	m := tensor.Where(done.Equal(zero), tensor.Scalar(d, 0), tensor.Scalar(d, o.EMAMomentum))
@@ -37,7 +37,7 @@ func (b *state) FinalizeVariables() error {
 		return err
 	}
 	for _, v := range b.averaged {
-		avg, err := b.companions[v][averageSlot].Float64s()
+		avg, err := b.slotVariables[v][averageSlot].Float64s()
 		if err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func (b *state) SwapEMA() error {
 	// The averages of 16-bit weights are float32: their bits are kept here.
 	back, held := b.held, map[*tensor.Variable][]float64{}
 	for _, v := range b.averaged {
-		avg := b.companions[v][averageSlot]
+		avg := b.slotVariables[v][averageSlot]
 		w, err := v.Float64s()
 		if err != nil {
 			return err

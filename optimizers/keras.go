@@ -83,7 +83,7 @@ func (b *state) openCalls() (calls int64, err error) {
 // accumulators returns the accumulators of all variables.
 func (b *state) accumulators() (all []*tensor.Variable) {
 	for _, v := range b.known {
-		if c := b.companions[v][accumulatorSlot]; c != nil {
+		if c := b.slotVariables[v][accumulatorSlot]; c != nil {
 			all = append(all, c)
 		}
 	}

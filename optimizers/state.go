@@ -45,7 +45,7 @@ type setup struct {
 	before func(u *update)
 }
 
-// slot describes a companion.
+// slot describes a slot.
 type slot struct {
 	name   string
 	first  float64                            // all elements before the first step
@@ -96,11 +96,11 @@ type state struct {
 	scaler   *LossScaleOptimizer // the last one that has applied gradients with this optimizer
 	scaledIn uint64              // and the recording in which it did
 
-	known      []*tensor.Variable // variables passed to ApplyGradients, in order of appearance
-	companions map[*tensor.Variable]map[string]*tensor.Variable
-	shared     map[string]*tensor.Variable
-	averaged   []*tensor.Variable             // variables that have had a step with UseEMA
-	held       map[*tensor.Variable][]float64 // the averages, while SwapEMA has them in the weights
+	known         []*tensor.Variable // variables passed to ApplyGradients, in order of appearance
+	slotVariables map[*tensor.Variable]map[string]*tensor.Variable
+	shared        map[string]*tensor.Variable
+	averaged      []*tensor.Variable             // variables that have had a step with UseEMA
+	held          map[*tensor.Variable][]float64 // the averages, while SwapEMA has them in the weights
 }
 
 // begin makes the variables that are there before the first step.
@@ -119,7 +119,7 @@ func (b *state) begin(s setup) {
 		b.norm = scalar("gradient_norm", dtype.Float32, 0)
 		b.microStep = scalar("accumulated_steps", dtype.Int64, 0)
 		b.nonFinite = scalar("accumulated_non_finite", dtype.Int64, 0)
-		b.companions = map[*tensor.Variable]map[string]*tensor.Variable{}
+		b.slotVariables = map[*tensor.Variable]map[string]*tensor.Variable{}
 		b.shared = map[string]*tensor.Variable{}
 	}
 }
@@ -131,7 +131,7 @@ func (b *state) note(s setup) {
 	}
 }
 
-// meet makes the companions of variables that are new.
+// meet makes the slotVariables of variables that are new.
 func (b *state) meet(vars []*tensor.Variable) {
 	s := &b.setup
 	for _, shared := range s.shared {
@@ -140,12 +140,12 @@ func (b *state) meet(vars []*tensor.Variable) {
 		}
 	}
 	for _, v := range vars {
-		if b.companions[v] == nil {
-			b.companions[v] = map[string]*tensor.Variable{}
+		if b.slotVariables[v] == nil {
+			b.slotVariables[v] = map[string]*tensor.Variable{}
 			b.known = append(b.known, v)
 		}
 		for _, slot := range slices.Concat(b.groups()...) {
-			if b.companions[v][slot.name] != nil || slot.of != nil && !slot.of(v) {
+			if b.slotVariables[v][slot.name] != nil || slot.of != nil && !slot.of(v) {
 				continue
 			}
 			init, shape := slot.init, v.Shape()
@@ -160,7 +160,7 @@ func (b *state) meet(vars []*tensor.Variable) {
 				shape = slot.shape(shape)
 			}
 			name := fmt.Sprintf("%s/%s_%s", s.name(), strings.ReplaceAll(v.Name(), "/", "_"), slot.name)
-			b.companions[v][slot.name] = tensor.NewState(name, arithmetic(v), shape, init)
+			b.slotVariables[v][slot.name] = tensor.NewState(name, arithmetic(v), shape, init)
 		}
 	}
 }
@@ -195,7 +195,7 @@ func (b *state) kerasVariables() []*tensor.Variable {
 	for _, group := range b.groups() {
 		for _, v := range b.known {
 			for _, slot := range group {
-				if c := b.companions[v][slot.name]; c != nil {
+				if c := b.slotVariables[v][slot.name]; c != nil {
 					out = append(out, c)
 				}
 			}
@@ -291,7 +291,7 @@ func (b *state) window(finite *tensor.Tensor, n int) (last, ok *tensor.Tensor) {
 // only when a window ends, so that is the same as to unscale their sum.
 func (b *state) accumulate(last *tensor.Tensor, g []*tensor.Tensor, v []*tensor.Variable, n int) {
 	for i := range g {
-		acc := b.companions[v[i]][accumulatorSlot]
+		acc := b.slotVariables[v[i]][accumulatorSlot]
 		sum := acc.Value().Add(g[i])
 		acc.Assign(tensor.Where(last, tensor.Scalar(acc.DType(), 0), sum))
 		g[i] = sum.DivScalar(float64(n))
@@ -315,7 +315,7 @@ func (b *state) step(g []*tensor.Tensor, vars []*tensor.Variable) {
 	for i, v := range vars {
 		since := tensor.SequencePoint()
 		d := arithmetic(v)
-		u := view(d, b.companions[v])
+		u := view(d, b.slotVariables[v])
 		u.variable = v
 		decay := s.weightDecay()
 		if s.decayOf != nil {

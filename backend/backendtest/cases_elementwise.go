@@ -37,7 +37,7 @@ func unaryCases(f fill) func(*builder) {
 		}
 		b.add("special", op.Attr{}, []op.Type{b.t(101)}, special)
 		if b.dtype.Is16() {
-			b.add("halves", op.Attr{}, []op.Type{b.t(65536)}, halves)
+			b.add("halves", op.Attr{}, []op.Type{b.t(65536)}, allBits16)
 		} else {
 			b.add("bits", op.Attr{}, []op.Type{b.t(5000)}, bits)
 		}
@@ -53,7 +53,7 @@ func castCases(b *builder) {
 		}
 		b.add(name+"/special", a, []op.Type{b.t(101)}, special)
 		if b.dtype.Is16() {
-			b.add(name+"/halves", a, []op.Type{b.t(65536)}, halves)
+			b.add(name+"/halves", a, []op.Type{b.t(65536)}, allBits16)
 		} else {
 			b.add(name+"/bits", a, []op.Type{b.t(5000)}, bits)
 		}

@@ -46,7 +46,7 @@ func statsCases(b *builder) {
 		b.add("nothing"+to, op.Attr{}, args(1500), constant(math.NaN()), constant(math.Inf(-1)))
 		b.add("largest"+to, op.Attr{}, args(1500), constant(min(b.dtype.Max(), math.MaxFloat32)), constant(-min(d.Max(), math.MaxFloat32)))
 		if b.dtype.Is16() {
-			b.add("all"+to, op.Attr{}, args(1<<16), halves, magnitudes)
+			b.add("all"+to, op.Attr{}, args(1<<16), allBits16, magnitudes)
 		}
 	}
 }

@@ -90,8 +90,8 @@ func bits(r *rand.Rand, t op.Type) []byte {
 	return a.data
 }
 
-// halves are all 65,536 values of a 16-bit type.
-func halves(_ *rand.Rand, t op.Type) []byte {
+// allBits16 are all 65,536 values of a 16-bit type.
+func allBits16(_ *rand.Rand, t op.Type) []byte {
 	a := newArray(t)
 	for i := range t.Shape.Size() {
 		binary.LittleEndian.PutUint16(a.data[2*i:], uint16(i))

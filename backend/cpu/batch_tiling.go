@@ -18,7 +18,7 @@ import (
 type batchTiled struct {
 	kernels                []exec.BatchTiled
 	images, pieces, chunks int
-	passing                bool // the first value's pieces share memory
+	firstInCache           bool // the first value's pieces share memory
 	work                   int
 }
 
@@ -43,7 +43,7 @@ func (k *batchTiled) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	first, end := tiling.Cut(i, k.chunks, k.pieces)
 	for j := first; j < end; j++ {
 		shift := 0
-		if k.passing {
+		if k.firstInCache {
 			shift = j*k.images/k.pieces - first*k.images/k.pieces
 		}
 		for _, m := range k.kernels {
@@ -63,7 +63,7 @@ func (b *compiler) tileBatches(g *ir.Graph) {
 			continue
 		}
 		images, pieces, chunks := first.Cuts()
-		c := companions{values: []*ir.Value{v}}
+		c := batchGroup{values: []*ir.Value{v}}
 		k := &batchTiled{kernels: []exec.BatchTiled{first}}
 		shared := first.Share(0)
 		var members []int
@@ -88,7 +88,7 @@ func (b *compiler) tileBatches(g *ir.Graph) {
 			continue
 		}
 		pool, ok := first.(*pooling.Vector)
-		k.images, k.passing = images, ok && !pool.HasEpilogue() && c.passes(g)
+		k.images, k.firstInCache = images, ok && !pool.HasEpilogue() && c.keepsFirst(g)
 		k.pieces = 1 << (bits.Len(uint(pieces)) - 1)
 		k.chunks = min(k.pieces, chunks)
 		k.work = len(k.kernels) * v.Type.Shape.Size()
@@ -100,12 +100,12 @@ func (b *compiler) tileBatches(g *ir.Graph) {
 	}
 }
 
-// companions is the values of a batchTiled.
-type companions struct{ values []*ir.Value }
+// batchGroup is the values of a batchTiled.
+type batchGroup struct{ values []*ir.Value }
 
 // takes reports whether u can join the values: it reads one of them image by image, all
 // its other operands exist before them, and if it is written early, its slot is free.
-func (c *companions) takes(b *exec.Builder, u *ir.Value) bool {
+func (c *batchGroup) takes(b *exec.Builder, u *ir.Value) bool {
 	switch u.Op {
 	case op.MaxPool, op.AvgPool:
 		if !c.free(u) {
@@ -131,11 +131,11 @@ func (c *companions) takes(b *exec.Builder, u *ir.Value) bool {
 	return reads
 }
 
-func (c *companions) has(v *ir.Value) bool { return slices.Contains(c.values, v) }
+func (c *batchGroup) has(v *ir.Value) bool { return slices.Contains(c.values, v) }
 
-// passes reports whether only the other values read the first one, a pooling gradient.
+// keepsFirst reports whether only the other values read the first one, a pooling gradient.
 // It then needs no memory of its own.
-func (c *companions) passes(g *ir.Graph) bool {
+func (c *batchGroup) keepsFirst(g *ir.Graph) bool {
 	v := c.values[0]
 	if v.Op != op.MaxPoolGrad && v.Op != op.AvgPoolGrad {
 		return false
@@ -150,7 +150,7 @@ func (c *companions) passes(g *ir.Graph) bool {
 
 // free reports whether the slot of u overlaps none of the values and nothing that they
 // read.
-func (c *companions) free(u *ir.Value) bool {
+func (c *batchGroup) free(u *ir.Value) bool {
 	if u.Slot.Place != ir.Arena {
 		return false
 	}

@@ -19,10 +19,10 @@ import (
 // the speed of memory for an operation with that traffic. It tries ordinary stores, and
 // non-temporal stores with reads from several places.
 type plain struct {
-	src, dst []byte
-	around   bool
-	r        *exec.Run
-	chunks   int
+	src, dst    []byte
+	nonTemporal bool
+	r           *exec.Run
+	chunks      int
 }
 
 func newPlain(reads, writes int) *plain {
@@ -42,7 +42,7 @@ func (t *plain) Chunk(_ *exec.Run, _ *exec.Worker, i int) {
 	}
 	src, dst := part(t.src), part(t.dst)
 	n := min(len(src), len(dst))
-	if v := vec.Current(); v != nil && t.around {
+	if v := vec.Current(); v != nil && t.nonTemporal {
 		v.CopyNT(dst[:n], src[:n])
 		v.FillNT(dst[n:], 0)
 		v.PrefetchLoad(src[n:])
@@ -59,8 +59,8 @@ func (t *plain) Chunk(_ *exec.Run, _ *exec.Worker, i int) {
 func (t *plain) seconds(procs int) float64 {
 	t.r.Procs = procs
 	best := time.Duration(1 << 62)
-	for _, around := range []bool{false, true} {
-		t.around = around
+	for _, nonTemporal := range []bool{false, true} {
+		t.nonTemporal = nonTemporal
 		for range 3 {
 			best = min(best, rounds(len(t.src)+len(t.dst), func() { t.r.Parallel(t, t.chunks, 1<<40) }))
 		}

@@ -101,7 +101,7 @@ func compile(d *Device, g *ir.Graph) (made *Program, err error) {
 		}
 		p.ends[i] = len(b.pending)
 	}
-	b.together()
+	b.flushUpdates()
 	b.base = aligned(b.bytes)
 	p.bytes = max(1, b.base+b.scratch)
 	what := fmt.Sprintf("the working memory of a program (%d bytes for its values, %d for constants and kernels): ", g.ArenaBytes, p.bytes-g.ArenaBytes)
@@ -164,7 +164,7 @@ func (b *builder) value(v *ir.Value) error {
 		return fmt.Errorf("cuda: Compile: value %d (%v) lies among the constants", b.pos[v], v.Op)
 	}
 	if b.delays(v) {
-		b.together()
+		b.flushUpdates()
 	}
 	if v.Op.Info().Class == op.Elementwise {
 		return b.elementwise(v)

@@ -239,15 +239,15 @@ func (b *builder) random(v *ir.Value) error {
 	return nil
 }
 
-// around cuts a shape at an axis: the elements before it, its size, and those
+// splitAt cuts a shape at an axis: the elements before it, its size, and those
 // behind it.
-func around(s op.Shape, axis int) (outer, n, inner int) {
+func splitAt(s op.Shape, axis int) (outer, n, inner int) {
 	return s[:axis].Size(), s[axis], s[axis+1:].Size()
 }
 
 func (b *builder) arg(v *ir.Value) error {
 	x := v.Args[0]
-	outer, n, inner := around(x.Type.Shape, v.Attr.Axes[0])
+	outer, n, inner := splitAt(x.Type.Shape, v.Attr.Axes[0])
 	smallest := 0
 	if v.Op == op.ArgMin {
 		smallest = 1

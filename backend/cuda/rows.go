@@ -50,7 +50,7 @@ const manyBlocks = 1 << 20
 
 func (b *builder) softmax(v *ir.Value) error {
 	x := v.Args[0]
-	outer, n, inner := around(x.Type.Shape, v.Attr.Axes[0])
+	outer, n, inner := splitAt(x.Type.Shape, v.Attr.Axes[0])
 	logarithm := 0
 	if v.Op == op.LogSoftmax {
 		logarithm = 1
@@ -67,7 +67,7 @@ func (b *builder) softmax(v *ir.Value) error {
 
 func (b *builder) softmaxGrad(v *ir.Value) error {
 	y, g := v.Args[0], v.Args[1]
-	outer, n, inner := around(y.Type.Shape, v.Attr.Axes[0])
+	outer, n, inner := splitAt(y.Type.Shape, v.Attr.Axes[0])
 	switch from, to := y.Type.DType, g.Type.DType; {
 	case outer*n*inner == 0:
 	case inner == 1 && n <= math.MaxInt32 && to == v.Type.DType && paired(from, to):

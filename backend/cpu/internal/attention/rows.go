@@ -105,7 +105,7 @@ var hidden = func() (x [lanes.Block]float32) {
 // blocks.
 type dropout struct {
 	stream uint64
-	halves bool      // draws have 16 bits
+	bits16 bool      // draws have 16 bits
 	bound  []float32 // draws from bound on keep a weight; repeated
 	scale  float32   // factor of kept weights
 }
@@ -122,7 +122,7 @@ func newDropout(a op.Attr) *dropout {
 // memory.
 func (d *dropout) keep(out []byte, random []float32, all elementwise.Draw, lo int) {
 	v := vec.Current()
-	if v != nil && d.halves {
+	if v != nil && d.bits16 {
 		all.AtLeast(lo, out, d.bound[0])
 		return
 	}

@@ -168,7 +168,7 @@ func keepStep(n int) int { return tiling.RoundUp(n+7, 256) + 64 }
 // bytes apart.
 func (k *attention) dropoutFlags(r *exec.Run, w *exec.Worker, b scoreRows) (flags []byte, step int) {
 	flags, step = w.Scratch[k.atKeep:], keepStep(k.blockKeys)
-	d := elementwise.DrawOf(r.Values[k.state], k.drop.stream, k.drop.halves)
+	d := elementwise.DrawOf(r.Values[k.state], k.drop.stream, k.drop.bits16)
 	number := ((b.batch*k.Heads+b.head)*k.Queries+b.t)*k.Keys + b.s
 	rows, n := b.rows, b.n
 	if n == k.Keys { // rows are contiguous

@@ -99,7 +99,7 @@ func (k *Gather) Chunk(r *exec.Run, _ *exec.Worker, c int) {
 		return
 	}
 	v := vec.Current()
-	around := k.nonTemporal && wholeLines(unsafe.Pointer(unsafe.SliceData(dst)), k.bytes, k.bytes)
+	stream := k.nonTemporal && wholeLines(unsafe.Pointer(unsafe.SliceData(dst)), k.bytes, k.bytes)
 	for i := c * k.group; i < min(k.n, (c+1)*k.group); i++ {
 		at, ok := k.at(r, i)
 		if !ok {
@@ -107,13 +107,13 @@ func (k *Gather) Chunk(r *exec.Run, _ *exec.Worker, c int) {
 		}
 		from := i*k.along + at*k.bytes
 		to, x := dst[i*k.bytes:(i+1)*k.bytes], src[from:from+k.bytes]
-		if around {
+		if stream {
 			v.CopyRowsNT(to, x, k.bytes, 1, k.bytes, k.bytes)
 		} else {
 			copy(to, x)
 		}
 	}
-	if around {
+	if stream {
 		v.Fence()
 	}
 }

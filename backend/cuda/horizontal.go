@@ -47,12 +47,12 @@ func (b *builder) update(v *ir.Value, c ptx.Chain, args []any) {
 	key = append(key, byte(number(c.Gated)), byte(number(c.Vector())))
 	b.updates = append(b.updates, update{v, c, args, string(key)})
 	if len(b.updates) == mostWaiting {
-		b.together()
+		b.flushUpdates()
 	}
 }
 
-// together makes the calls of all that waits.
-func (b *builder) together() {
+// flushUpdates makes the calls of all that waits.
+func (b *builder) flushUpdates() {
 	b.foldWholes()
 	for len(b.updates) > 0 {
 		first := b.updates[0]
