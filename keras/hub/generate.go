@@ -205,7 +205,8 @@ func (o GenerateOptions) check() error {
 
 // Generate continues prompts and returns them with what was generated, up to
 // and with EndToken. There must be as many as the generator has rows; they may
-// have different lengths.
+// have different lengths. Logits that are NaN or +Inf are an error, which names the
+// prompt, the step (the position of the next token, from 0) and the logit.
 func (r *Generator) Generate(ctx context.Context, prompts [][]int32, o GenerateOptions) ([][]int32, error) {
 	texts := make([][]int32, len(prompts))
 	for i, p := range prompts {
@@ -333,7 +334,11 @@ func (r *Generator) step(ctx context.Context, o GenerateOptions) error {
 			r.tokens[i] = 0
 			continue
 		}
-		r.tokens[i] = r.choose(b[4*i*r.vocabulary:4*(i+1)*r.vocabulary], i, o)
+		token, err := r.choose(b[4*i*r.vocabulary:4*(i+1)*r.vocabulary], i, o)
+		if err != nil {
+			return fmt.Errorf("hub: Generate: prompt %d: step %d: %w", i, r.at[i]+1, err)
+		}
+		r.tokens[i] = token
 		r.at[i]++
 	}
 	return nil
@@ -347,17 +352,26 @@ func (r *Generator) logits(ctx context.Context) (*keras.Tensor, error) {
 	return r.next.Call(ctx, r.in)
 }
 
-// choose returns the next token of a row by its logits.
-func (r *Generator) choose(logits []byte, row int, o GenerateOptions) int32 {
+// choose returns the next token of a row by its logits. NaN, +Inf and logits that
+// are all -Inf are errors: there is no probability to choose by. A single -Inf is a
+// token that is never chosen.
+func (r *Generator) choose(logits []byte, row int, o GenerateOptions) (int32, error) {
 	logit := func(i int) float32 { return math.Float32frombits(binary.NativeEndian.Uint32(logits[4*i:])) }
 	best, most := 0, float32(math.Inf(-1))
 	for i := range r.vocabulary {
-		if v := logit(i); v > most {
+		v := logit(i)
+		if v != v || v > math.MaxFloat32 {
+			return 0, fmt.Errorf("the logit of token %d is %v, want a finite number", i, v)
+		}
+		if v > most {
 			best, most = i, v
 		}
 	}
+	if math.IsInf(float64(most), -1) {
+		return 0, errors.New("all logits are -Inf, want a finite number")
+	}
 	if o.Temperature == 0 || o.TopK == 1 {
-		return int32(best)
+		return int32(best), nil
 	}
 	all := r.choices[:0]
 	for i := range r.vocabulary {
@@ -379,10 +393,10 @@ func (r *Generator) choose(logits []byte, row int, o GenerateOptions) int32 {
 	u := float64(r.random[row].Uint64()>>11) / (1 << 53) * sum
 	for _, c := range all {
 		if u -= float64(c.p); u < 0 {
-			return c.token
+			return c.token, nil
 		}
 	}
-	return int32(best) // for what rounding left over
+	return int32(best), nil // for what rounding left over
 }
 
 // largest moves the k choices of the largest p to the front, in descending

@@ -3,6 +3,7 @@ package hub
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend"
@@ -131,13 +132,49 @@ func TestChoose(t *testing.T) {
 		const n = 20000
 		count := make([]float64, 6)
 		for range n {
-			count[g.choose(b, 0, c.o)]++
+			count[must(g.choose(b, 0, c.o))]++
 		}
 		for i, p := range c.want {
 			if got := count[i] / n; math.Abs(got-p) > 5*math.Sqrt(p*(1-p)/n) {
 				t.Errorf("%+v: token %d has share %v, want %v", c.o, i, got, p)
 			}
 		}
+	}
+}
+
+// TestGenerateNotFinite: logits without probabilities are errors, and a weight that is
+// NaN makes one that names prompt and step.
+func TestGenerateNotFinite(t *testing.T) {
+	m := must(NewGPT2LM(GPT2Backbone{VocabularySize: 4, NumLayers: 1, NumHeads: 1, HiddenDim: 4, IntermediateDim: 4, MaxSequenceLength: 8}))
+	g := must(m.Generator(1, 0))
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for _, o := range []GenerateOptions{{}, {Temperature: 1}, {Temperature: 1, TopK: 2, TopP: 0.5}} {
+		for _, c := range []struct {
+			logits []byte
+			want   string
+		}{
+			{logitsOf(0, nan, 1, 2), "the logit of token 1 is NaN"},
+			{logitsOf(0, 1, 2, inf), "the logit of token 3 is +Inf"},
+			{logitsOf(-inf, -inf, -inf, -inf), "all logits are -Inf"},
+		} {
+			if token, err := g.choose(c.logits, 0, o); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%+v: got token %d, error %v, want one with %s", o, token, err, c.want)
+			}
+		}
+		if token, err := g.choose(logitsOf(-inf, -inf, -3, -inf), 0, o); err != nil || token != 2 {
+			t.Errorf("%+v: got token %d, error %v, want 2, the only one that is not -Inf", o, token, err)
+		}
+	}
+	for _, w := range m.Weights() {
+		if w.Name() == "layer_norm/beta" {
+			if err := w.Set([]float64{math.NaN(), 0, 0, 0}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	texts, err := g.Generate(t.Context(), [][]int32{{1, 2, 3}}, GenerateOptions{MaxNewTokens: 2})
+	if want := "hub: Generate: prompt 0: step 3: the logit of token 0 is NaN, want a finite number"; err == nil || err.Error() != want {
+		t.Errorf("got texts %v, error %v, want %s", texts, err, want)
 	}
 }
 

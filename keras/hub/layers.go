@@ -76,14 +76,23 @@ type block struct {
 	attentionDropout, outDropout layers.Layer
 }
 
-// build makes the sublayers for inputs of these shapes, under KerasHub's names.
-// attention is the name of the attention, which the caller has made.
-func (b *block) build(base *layers.Base, in []layers.Shape, attention string) error {
+// checkHeads is an error unless in is [batch steps features], optionally with a
+// padding mask [batch steps], and heads divides the features.
+func checkHeads(heads int, in []layers.Shape) error {
 	if len(in) < 1 || len(in) > 2 || len(in[0]) != 3 || in[0][2] < 1 || len(in) == 2 && len(in[1]) != 2 {
 		return fmt.Errorf("got inputs %v, want [batch steps features], and [batch steps] for a padding mask", in)
 	}
-	if b.numHeads < 1 || in[0][2]%b.numHeads != 0 {
-		return fmt.Errorf("NumHeads is %d, want a divisor of the %d features", b.numHeads, in[0][2])
+	if heads < 1 || in[0][2]%heads != 0 {
+		return fmt.Errorf("NumHeads is %d, want a divisor of the %d features", heads, in[0][2])
+	}
+	return nil
+}
+
+// build makes the sublayers for inputs of these shapes, under KerasHub's names.
+// attention is the name of the attention, which the caller has made.
+func (b *block) build(base *layers.Base, in []layers.Shape, attention string) error {
+	if err := checkHeads(b.numHeads, in); err != nil {
+		return err
 	}
 	if b.intermediateDim < 1 {
 		return fmt.Errorf("IntermediateDim is %d, want a positive number", b.intermediateDim)
@@ -259,6 +268,9 @@ func (a *CachedMultiHeadAttention) Config() layers.Config {
 // Build makes the projections.
 func (a *CachedMultiHeadAttention) Build(in ...layers.Shape) error {
 	c := layers.Defaults(*a)
+	if err := checkHeads(c.NumHeads, in); err != nil {
+		return err
+	}
 	n := in[0][2]
 	a.keyDim = n / c.NumHeads
 	project := func(equation, bias string, sizes ...int) *layers.EinsumDense {
