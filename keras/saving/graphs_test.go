@@ -155,17 +155,38 @@ func TestGraphs(t *testing.T) {
 	}
 }
 
+// graphsDir is the directory of -graphs, or else one with three of the models in
+// testdata/graphs.zip.
+func graphsDir(t *testing.T) string {
+	t.Helper()
+	if *graphs != "" {
+		return *graphs
+	}
+	z, err := zip.OpenReader("testdata/graphs.zip")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	dir := t.TempDir()
+	for _, name := range []string{"mask_of_embedding", "dict_in_model", "layers_as_activations"} {
+		for _, file := range []string{name + ".keras", name + ".json"} {
+			if err := os.WriteFile(filepath.Join(dir, file), memberOf(t, &z.Reader, file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return dir
+}
+
 // TestGraphsDir does the like with the models in the directory of -graphs, which may be
 // as large as those of keras.applications, also under mixed_float16, and leaves what it
 // saves there for testdata/graphs.py check. Keras must be able to load that.
 func TestGraphsDir(t *testing.T) {
-	if *graphs == "" {
-		t.Skip("-graphs names no directory of testdata/graphs.py")
-	}
-	files := os.DirFS(*graphs)
+	dir := graphsDir(t)
+	files := os.DirFS(dir)
 	names, err := fs.Glob(files, "*.json")
 	if err != nil || len(names) == 0 {
-		t.Fatalf("%s holds no models of testdata/graphs.py, error %v", *graphs, err)
+		t.Fatalf("%s holds no models of testdata/graphs.py, error %v", dir, err)
 	}
 	half, err := policy.Parse("mixed_float16")
 	if err != nil {
@@ -175,16 +196,16 @@ func TestGraphsDir(t *testing.T) {
 		name = strings.TrimSuffix(name, ".json")
 		t.Run(name, func(t *testing.T) {
 			c := graphCaseOf(t, files, name)
-			path := filepath.Join(*graphs, name+".keras")
+			path := filepath.Join(dir, name+".keras")
 			if _, err := os.Stat(path); err != nil {
-				path = filepath.Join(*graphs, name+".h5")
+				path = filepath.Join(dir, name+".h5")
 			}
 			m, err := saving.Load(path)
 			if err != nil {
 				t.Fatal(err)
 			}
 			c.within(t, m, 1e-5)
-			if err := saving.Save(filepath.Join(*graphs, name+".saved.keras"), m); err != nil {
+			if err := saving.Save(filepath.Join(dir, name+".saved.keras"), m); err != nil {
 				t.Fatal(err)
 			}
 			if c.Half == nil {

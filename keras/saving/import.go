@@ -239,7 +239,8 @@ type ImportOptions struct {
 	Source func(weight string) Source
 
 	// Partial lets weights without a source, or whose source the file does not
-	// have, keep their values. Otherwise such a weight is an error.
+	// have, keep their values. Otherwise such a weight is an error. It is always an
+	// error if that leaves no weight at all to load.
 	Partial bool
 }
 
@@ -309,6 +310,9 @@ func (s *Safetensors) Import(m *keras.Model, o ImportOptions) (r ImportReport, e
 		used[from.Tensor] = true
 		r.Loaded = append(r.Loaded, w.Name())
 	}
+	if len(r.Loaded) == 0 && len(r.Missing) > 0 {
+		return ImportReport{}, fileError(s.path, s.noMatch(r.Missing, o))
+	}
 	for _, name := range s.Names() {
 		if !used[name] {
 			r.Unused = append(r.Unused, name)
@@ -318,6 +322,27 @@ func (s *Safetensors) Import(m *keras.Model, o ImportOptions) (r ImportReport, e
 		return ImportReport{}, fileError(s.path, err)
 	}
 	return r, nil
+}
+
+// noMatch is the error for a file that has none of the weights.
+func (s *Safetensors) noMatch(weights []string, o ImportOptions) error {
+	show := func(names []string) string {
+		text := fmt.Sprintf("%q", names[:min(len(names), 3)])
+		if len(names) > 3 {
+			text += ", …"
+		}
+		return safeio.Text(text)
+	}
+	wanted := weights
+	if o.Source != nil {
+		wanted = nil
+		for _, w := range weights {
+			if name := o.Source(w).Tensor; name != "" {
+				wanted = append(wanted, name)
+			}
+		}
+	}
+	return fmt.Errorf("none of the %d weights is in the file: want tensors such as %s, got %s", len(weights), show(wanted), show(s.Names()))
 }
 
 // elements returns the elements of w as the source has them, in w's type.

@@ -184,6 +184,16 @@ func TestImportSafetensors(t *testing.T) {
 	if got := must(t, m.Weights()[0]); slices.Equal(got, before) || !slices.Equal(got, []float32{0, 1, 2, 3, 4, 5}) {
 		t.Errorf("got %v", got)
 	}
+	// None of the weights, by name and by a source.
+	for want, source := range map[string]func(string) saving.Source{
+		`none of the 2 weights is in the file: want tensors such as ["dense/kernel" "dense/bias"], got ["both" "head" "lin.weight"]`: nil,
+		`want tensors such as ["bert.dense/kernel" "bert.dense/bias"], got`:                                                          func(w string) saving.Source { return saving.Source{Tensor: "bert." + w} },
+		`want tensors such as [], got`: func(string) saving.Source { return saving.Source{} },
+	} {
+		if r, err := saving.ImportSafetensors(dir, m, saving.ImportOptions{Source: source, Partial: true}); err == nil || !strings.Contains(err.Error(), want) || len(r.Missing) > 0 {
+			t.Errorf("got %v, error %v, want one with %s", r, err, want)
+		}
+	}
 	// Errors change nothing.
 	before = must(t, m.Weights()[0])
 	for within, from := range map[string]saving.Source{
