@@ -106,7 +106,9 @@ func load(dir, vocabulary string, tokens int) (all []example, size int, err erro
 	if err != nil {
 		return nil, 0, fmt.Errorf("-data: %w", err)
 	}
-	w = w.With(tokenizer.Options{NoSpecialTokens: true})
+	if w, err = w.With(tokenizer.Options{NoSpecialTokens: true}); err != nil {
+		return nil, 0, fmt.Errorf("-data: %w", err)
+	}
 	special := map[string]int32{}
 	for _, s := range []string{"[CLS]", "[SEP]", "[UNK]", "positive", "negative", "neutral"} {
 		id, ok := w.ID(s)

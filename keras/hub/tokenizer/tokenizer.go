@@ -34,6 +34,7 @@ type Tokenizer struct {
 	byContent       map[string]int32
 	raw, normalized patterns // of added tokens
 	options         Options
+	filePadID       int32 // of the file; With restores it
 	padID           int32
 }
 
@@ -46,41 +47,6 @@ type addedToken struct {
 	RStrip     bool   `json:"rstrip"`
 	Normalized bool   `json:"normalized"`
 	Special    bool   `json:"special"`
-}
-
-// Options changes what Encode and Batch return.
-type Options struct {
-	NoSpecialTokens bool // leave out the tokens that mark starts and ends, such as [CLS]
-
-	MaxLength    int    // cut texts so that there are at most so many tokens, special ones included; 0: as they are
-	Truncation   string // which text of a pair to cut: "longest_first", the default, "only_first" or "only_second"
-	TruncateLeft bool   // cut the starts of texts and not their ends
-
-	PadTo   int    // pad to at least so many tokens; 0: Batch pads to the longest, Encode does not pad
-	PadLeft bool   // pad before texts and not after them
-	Pad     string // token to pad with; default: that of the file, or [PAD], <pad> or <|endoftext|>, or token 0
-}
-
-// With returns a tokenizer with options. t stays as it is.
-func (t *Tokenizer) With(o Options) *Tokenizer {
-	c := *t
-	c.options = o
-	c.padID = t.pad(o.Pad)
-	return &c
-}
-
-// pad returns the number of the token to pad with.
-func (t *Tokenizer) pad(content string) int32 {
-	if content == "" {
-		for _, s := range []string{"[PAD]", "<pad>", "<|endoftext|>"} {
-			if id, ok := t.ID(s); ok {
-				return id
-			}
-		}
-		return 0
-	}
-	id, _ := t.ID(content)
-	return id
 }
 
 // ID returns the number of a token.

@@ -28,6 +28,16 @@ func bertOf(t testing.TB) *Tokenizer {
 	return k
 }
 
+// with is k with options.
+func with(t testing.TB, k *Tokenizer, o Options) *Tokenizer {
+	t.Helper()
+	c, err := k.With(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 func TestEncode(t *testing.T) {
 	k := bertOf(t)
 	const text = "Unaffable 一dáys\x00 [MASK]!\xff"
@@ -48,7 +58,7 @@ func TestEncode(t *testing.T) {
 	if id, ok := k.ID("##s"); !ok || id != 10 || k.Token(10) != "##s" || k.Token(99) != "" || k.VocabularySize() != 14 {
 		t.Errorf("got %d, %v, %q, %q, %d", id, ok, k.Token(10), k.Token(99), k.VocabularySize())
 	}
-	bare := k.With(Options{NoSpecialTokens: true}).EncodePair("the", "day")
+	bare := with(t, k, Options{NoSpecialTokens: true}).EncodePair("the", "day")
 	if !slices.Equal(bare.IDs, []int32{8, 9}) || !slices.Equal(bare.Text, []int{0, 1}) {
 		t.Errorf("got %+v", bare)
 	}
@@ -75,13 +85,53 @@ func TestBatch(t *testing.T) {
 		{Options{MaxLength: 5}, "[2 8 3 9 3] [0 0 0 1 1] [1 1 1 1 1]"},
 		{Options{MaxLength: 5, Truncation: "only_first"}, "[2 3 9 10 3] [0 0 1 1 1] [1 1 1 1 1]"},
 		{Options{MaxLength: 5, Truncation: "only_second", TruncateLeft: true}, "[2 8 3 10 3] [0 0 0 1 1] [1 1 1 1 1]"},
-		{Options{MaxLength: 1}, "[2 3 3] [0 0 1] [1 1 1]"},
+		{Options{MaxLength: 3}, "[2 3 3] [0 0 1] [1 1 1]"},
 	} {
-		ids, types, mask := k.With(c.o).BatchPairs([2]string{"the", "days"})
+		ids, types, mask := with(t, k, c.o).BatchPairs([2]string{"the", "days"})
 		if got := fmt.Sprint(ints(ids), ints(types), ints(mask)); got != c.want {
 			t.Errorf("%+v: got %s, want %s", c.o, got, c.want)
 		}
 	}
+}
+
+// TestOptionErrors: options that no text can be encoded with.
+func TestOptionErrors(t *testing.T) {
+	k := bertOf(t)
+	for _, c := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{Pad: "[NONE]"}, `Pad is "[NONE]", want a token of the vocabulary`},
+		{Options{Truncation: "longest"}, `Truncation is "longest", want one of ["longest_first" "only_first" "only_second"]`},
+		{Options{PadTo: -1}, "PadTo is -1, want 0 or more"},
+		{Options{MaxLength: -1}, "MaxLength is -1, want 0 or more"},
+		{Options{MaxLength: 2}, "MaxLength is 2, want 0 or at least 3, the number of special tokens around a pair"},
+	} {
+		if _, err := k.With(c.o); err == nil || err.Error() != "tokenizer: With: "+c.want {
+			t.Errorf("%+v: got error %v, want %s", c.o, err, c.want)
+		}
+	}
+	if e := with(t, k, Options{MaxLength: 1, NoSpecialTokens: true}).Encode("the day"); e.Len() != 1 {
+		t.Errorf("got %d tokens, want 1", e.Len())
+	}
+}
+
+// TestPadID: the file's pad_id stays the default of With.
+func TestPadID(t *testing.T) {
+	k, err := Parse([]byte(`{"model":{"type":"WordLevel","vocab":{"[PAD]":0,"a":1,"end":2},"unk_token":"a"},"padding":{"pad_id":2}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(k *Tokenizer, id int32) *Tokenizer {
+		t.Helper()
+		if got := with(t, k, Options{PadTo: 2, Pad: k.options.Pad}).Encode("a"); !slices.Equal(got.IDs, []int32{1, id}) {
+			t.Errorf("got %v, want padding with token %d", got.IDs, id)
+		}
+		return k
+	}
+	want(k, 2)
+	other := want(with(t, k, Options{Pad: "[PAD]"}), 0)
+	want(with(t, other, Options{}), 2)
 }
 
 // TestErrors: files that are broken or have parts that are not supported.
@@ -244,6 +294,9 @@ func FuzzParse(f *testing.F) {
 		}
 		e := k.EncodePair("Äpfel, 12 [MASK]\u0301", "a")
 		k.Decode(e.IDs, true)
-		k.With(Options{MaxLength: 3, PadTo: 5}).Batch("a", "")
+		if k, err = k.With(Options{MaxLength: 3, PadTo: 5}); err != nil {
+			return // there is no room for special tokens
+		}
+		k.Batch("a", "")
 	})
 }
