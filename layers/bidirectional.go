@@ -130,6 +130,9 @@ func (b *Bidirectional) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 		in := seq
 		if len(states) > 0 {
 			in = tensor.Tuple(append([]*tensor.Tensor{seq}, states...)...)
+			if m := seq.Mask(); m != nil && p.Mask.Has(0) {
+				l, in = With(l, Args{Mask: Inputs(0)}), tensor.Tuple(append(in.Unpack(), m)...)
+			}
 		}
 		all := Apply(l, p, in).Unpack()
 		return all[0], all[1:]

@@ -38,6 +38,9 @@ func Inputs(numbers ...int) (s InputSet) {
 	return s
 }
 
+// Has reports whether input n is in s.
+func (s InputSet) Has(n int) bool { return s>>n&1 != 0 }
+
 // Numbers lists the inputs of s.
 func (s InputSet) Numbers() (all []int) {
 	for n := range 64 {

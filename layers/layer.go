@@ -418,7 +418,7 @@ func Apply(l Layer, p Pass, x *tensor.Tensor) *tensor.Tensor {
 	defer b.locate()
 	p.Args.check(l)
 	if p.Mask != 0 {
-		x, p.Mask = p.Mask.masked(x), 0
+		x = p.Mask.masked(x)
 	}
 	shapes := make([]Shape, x.Len())
 	for i, t := range x.Unpack() {

@@ -13,8 +13,8 @@ import (
 // axes differ, axes of size 1 are inserted after the batch.
 //
 // Where all inputs have masks the result has one, true where any of them is.
-// Multiply, Maximum and Minimum leave out what a mask leaves out; the others
-// do not.
+// Multiply, Maximum and Minimum leave out what a mask leaves out; where all do, the
+// product is 0, and the largest and smallest is the first input. The others do not.
 //
 // Shapes: ([batch …], [batch …] …) → [batch …].
 
@@ -81,7 +81,7 @@ func (l *Multiply) CheckInput(in ...Shape) error { return mergeable(in) }
 
 // Call computes the layer on the tuple x.
 func (l *Multiply) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
-	return merge(leaveOut(x, func(dtype.DType) float64 { return 1 }), (*tensor.Tensor).Mul, 1)
+	return mergeMasked(x, func(dtype.DType) float64 { return 1 }, (*tensor.Tensor).Mul)
 }
 
 // Average is the mean of its inputs.
@@ -123,7 +123,7 @@ func (l *Maximum) CheckInput(in ...Shape) error { return mergeable(in) }
 
 // Call computes the layer on the tuple x.
 func (l *Maximum) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
-	return merge(leaveOut(x, func(d dtype.DType) float64 { return -d.Max() }), (*tensor.Tensor).Maximum, 1)
+	return mergeMasked(x, func(d dtype.DType) float64 { return -d.Max() }, (*tensor.Tensor).Maximum)
 }
 
 // Minimum is the smallest of its inputs, element by element.
@@ -144,7 +144,7 @@ func (l *Minimum) CheckInput(in ...Shape) error { return mergeable(in) }
 
 // Call computes the layer on the tuple x.
 func (l *Minimum) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
-	return merge(leaveOut(x, dtype.DType.Max), (*tensor.Tensor).Minimum, 1)
+	return mergeMasked(x, dtype.DType.Max, (*tensor.Tensor).Minimum)
 }
 
 // mergeable checks that the inputs broadcast.
@@ -215,23 +215,28 @@ func merge(x *tensor.Tensor, f func(a, b *tensor.Tensor) *tensor.Tensor, n int) 
 	return y.Cast(narrow).WithMask(anyMask(parts))
 }
 
-// leaveOut puts a neutral number, with which the operation changes nothing,
-// where masks of the tuple x are false; 0 where all of them are.
-func leaveOut(x *tensor.Tensor, neutral func(dtype.DType) float64) *tensor.Tensor {
+// mergeMasked is merge that leaves out what masks leave out: there the neutral number,
+// with which f changes nothing, stands for an input. Where all masks are false the
+// result is the first input, or 0 if f is a product, as in Keras.
+func mergeMasked(x *tensor.Tensor, neutral func(dtype.DType) float64, f func(a, b *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
 	parts := slices.Clone(x.Unpack())
-	all := anyMask(parts)
+	all, first := anyMask(parts), parts[0]
 	for i, p := range parts {
-		m := p.Mask()
-		if m == nil {
-			continue
+		if m := p.Mask(); m != nil {
+			parts[i] = tensor.Where(spreadMask(m, p), p, tensor.Scalar(p.DType(), neutral(p.DType()))).WithMask(m)
 		}
-		fill := tensor.Scalar(p.DType(), neutral(p.DType()))
-		if all != nil {
-			fill = tensor.Where(spreadMask(all, p), fill, tensor.Scalar(p.DType(), 0))
-		}
-		parts[i] = tensor.Where(spreadMask(m, p), p, fill).WithMask(m)
 	}
-	return tensor.Tuple(parts...)
+	y := merge(tensor.Tuple(parts...), f, 1)
+	if all == nil {
+		return y
+	}
+	otherwise := tensor.Scalar(y.DType(), 0)
+	if neutral(y.DType()) != 1 {
+		for otherwise = first; otherwise.Rank() < y.Rank(); {
+			otherwise = otherwise.ExpandDims(1)
+		}
+	}
+	return tensor.Where(spreadMask(all, y), y, otherwise).WithMask(y.Mask())
 }
 
 // anyMask is true where a mask of parts is, or nil when one has no mask or

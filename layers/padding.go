@@ -23,11 +23,6 @@ func (e *edges) of(name string, p PerAxis, format string, in []Shape, n int) (Sh
 	if err != nil {
 		return nil, err
 	}
-	for i := range n {
-		if a := e.field.First() + i; s[a] == tensor.Unknown && before[i]+after[i] > 0 {
-			return nil, fmt.Errorf("axis %d of input %v has no size, want one", a, s)
-		}
-	}
 	e.before, e.after = e.field.Place(before, 0), e.field.Place(after, 0)
 	return s, nil
 }
@@ -42,9 +37,29 @@ func (e *edges) leave(s Shape) error {
 	return nil
 }
 
-func (e *edges) pad(x *tensor.Tensor) *tensor.Tensor { return x.Pad(e.before, e.after, 0) }
+func (e *edges) pad(x *tensor.Tensor) *tensor.Tensor {
+	if x.Symbolic() {
+		return e.resized(x, 1)
+	}
+	return x.Pad(e.before, e.after, 0)
+}
+
+// resized is x, which has no elements yet, with sign times the edges added to its axes.
+// Axes without a size, such as the steps of sequences, keep none.
+func (e *edges) resized(x *tensor.Tensor, sign int) *tensor.Tensor {
+	s := x.Shape().Clone()
+	for i, n := range s {
+		if n != tensor.Unknown {
+			s[i] += sign * (e.before[i] + e.after[i])
+		}
+	}
+	return tensor.Placeholder(x.DType(), s...)
+}
 
 func (e *edges) crop(x *tensor.Tensor) *tensor.Tensor {
+	if x.Symbolic() {
+		return e.resized(x, -1)
+	}
 	for i, n := range x.Shape() {
 		if e.before[i]+e.after[i] > 0 {
 			x = x.Slice(i, e.before[i], n-e.after[i])

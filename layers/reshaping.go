@@ -88,7 +88,7 @@ func (r *Reshape) target(s Shape) (Shape, error) {
 	}
 	switch {
 	case n == tensor.Unknown && hole > 0:
-		return nil, fmt.Errorf("TargetShape is %v and input %v has axes without a size, want no -1", r.TargetShape, s)
+		out[hole] = tensor.Unknown
 	case n == tensor.Unknown:
 	case hole > 0 && known > 0 && n%known == 0:
 		out[hole] = n / known
@@ -103,6 +103,9 @@ func (r *Reshape) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	shape, err := r.target(x.Shape())
 	if err != nil {
 		tensor.Fail("Call", "%w", err)
+	}
+	if x.Symbolic() {
+		return tensor.Placeholder(x.DType(), shape...)
 	}
 	return x.Reshape(shape...)
 }

@@ -9,7 +9,9 @@ import (
 )
 
 // RNN runs a cell over the steps of a sequence. At a masked step the states do
-// not change and the output is that of the step before, 0 at the start.
+// not change and the output is that of the step before, 0 at the start. As in Keras 3,
+// a call with initial states does not use the mask that the sequence has, though the
+// result has it too: such a call takes its mask from Args.Mask.
 //
 // LSTM and GRU with Keras's default activations, and SimpleRNN with tanh or
 // relu, are one operation of the graph. Any other cell is recorded once, as the body of a loop
@@ -158,9 +160,10 @@ func (r *recurrent) call(b *Base, p Pass, x *tensor.Tensor) *tensor.Tensor {
 	if mask != nil && mask.Rank() != 2 {
 		tensor.Fail("Call", "got mask %v, want [batch steps]", mask.Type())
 	}
-	states := r.first(b, seq, x.Unpack()[1:])
+	given := x.Unpack()[1:]
+	states := r.first(b, seq, given)
 	var steps *tensor.Tensor // of the mask
-	if mask != nil {
+	if mask != nil && (len(given) == 0 || p.Mask.Has(0)) {
 		steps = mask.Transpose(1, 0)
 	}
 	all, last, next := r.fused(p, seq, states, steps)

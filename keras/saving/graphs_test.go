@@ -71,6 +71,11 @@ func (c graphCase) input() *keras.Tensor {
 // both relative to the largest number in it.
 func (c graphCase) errors(t *testing.T, m *keras.Model) (largest, rms []float64) {
 	t.Helper()
+	defer func() {
+		if r := recover(); r != nil {
+			t.Fatal(r)
+		}
+	}()
 	got := m.Call(c.input()).Unpack()
 	if len(got) != len(c.Outputs) {
 		t.Fatalf("got %d outputs, want %d", len(got), len(c.Outputs))

@@ -669,6 +669,15 @@ func pad(c call) *keras.Tensor {
 	if !ok || len(low) != x.Rank() {
 		c.fail("pad_width is %v, want two numbers for each axis of %v", c.values["pad_width"], x.Type())
 	}
+	if x.Symbolic() { // axes without a size, such as the steps of sequences, keep none
+		shape := slices.Clone(x.Shape())
+		for i, n := range shape {
+			if n != tensor.Unknown {
+				shape[i] = n + low[i] + high[i]
+			}
+		}
+		return tensor.Placeholder(x.DType(), shape...)
+	}
 	return x.Pad(low, high, c.number("constant_values", 0))
 }
 

@@ -106,7 +106,10 @@ func toKeras(o *object) error {
 		delete(o.Config, "trainable")
 		delete(o.Config, "dtype")
 	}
-	if slices.Contains(notTrainable, o.Class) && o.Config["trainable"] == true {
+	if axes, ok := o.Config["axes"].([]any); ok && o.Class == "Dot" && len(axes) == 1 {
+		o.Config["axes"] = axes[0] // Keras has two, or a number
+	}
+	if slices.Contains(notTrainable, o.Class) && (o.Config["trainable"] == true || strings.HasPrefix(o.Class, "Spatial")) {
 		delete(o.Config, "trainable")
 	}
 	if strings.HasPrefix(o.Class, "Hash") && o.Config["output_mode"] == "int" {
@@ -433,7 +436,7 @@ func (t *translation) ours(o *object, depth int) ([]byte, error) {
 			out[name] = all
 			continue
 		}
-		if name == noiseShape {
+		if name == noiseShape || name == "target_shape" {
 			value = exchanged(value, nil, json.Number("-1"))
 		}
 		if !isObject(value) {

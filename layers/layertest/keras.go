@@ -158,18 +158,23 @@ func withMasks(c *tensortest.Case) (x []*tensor.Tensor, masks []*tensor.Tensor) 
 
 type masked struct{ X, Masks []*tensor.Tensor }
 
-// tuple attaches the masks that are more than scalars.
-func (m masked) tuple() *tensor.Tensor {
-	out := slices.Clone(m.X)
+// apply calls l with the masks that are more than scalars: attached to their inputs, or
+// as arguments of a call with initial states, which uses no others.
+func (m masked) apply(l layers.Layer, p layers.Pass) *tensor.Tensor {
+	in := slices.Clone(m.X)
 	for i, k := range m.Masks {
-		if k.Rank() > 0 {
-			out[i] = out[i].WithMask(k)
+		switch {
+		case k.Rank() == 0:
+		case len(m.X) > 1 && slices.Contains([]string{"SimpleRNN", "LSTM", "GRU", "RNN", "Bidirectional"}, layers.Class(l)):
+			l, in = layers.With(l, layers.Args{Mask: layers.Inputs(i)}), append(in, k)
+		default:
+			in[i] = in[i].WithMask(k)
 		}
 	}
-	if len(out) == 1 {
-		return out[0]
+	if len(in) == 1 {
+		return layers.Apply(l, p, in[0])
 	}
-	return tensor.Tuple(out...)
+	return layers.Apply(l, p, tensor.Tuple(in...))
 }
 
 type maskedOutputs struct{ Y, Mask, Grads []*tensor.Tensor }
@@ -204,12 +209,12 @@ func compareMasked(t *testing.T, c *tensortest.Case) {
 	for _, p := range x {
 		symbolic = append(symbolic, tensor.Placeholder(p.DType(), append([]int{-1}, p.Shape()[1:]...)...))
 	}
-	if err := apply(l, masked{X: symbolic}.tuple()); err != nil {
+	if err := try(func() { masked{X: symbolic}.apply(l, layers.Pass{}) }); err != nil {
 		t.Fatal(err)
 	}
 	weights := setWeights(t, c, l, order)
 	run := tensor.Function(func(in masked) maskedOutputs {
-		y := layers.Apply(l, layers.Pass{Training: training}, in.tuple())
+		y := in.apply(l, layers.Pass{Training: training})
 		out := maskedOutputs{Y: y.Unpack()}
 		for _, p := range y.Unpack() {
 			if m := p.Mask(); m != nil {

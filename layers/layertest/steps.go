@@ -80,8 +80,11 @@ func compareSteps(t *testing.T, c *tensortest.Case) {
 	l, opt, order := stepCase(t, c)
 	b := layers.BaseOf(l)
 	xs, _ := withMasks(c)
-	x := masked{X: xs}.tuple()
-	if err := apply(l, Symbols(x)); err != nil {
+	x := make([]*tensor.Tensor, len(xs))
+	for i, t := range xs {
+		x[i] = Symbols(t)
+	}
+	if err := try(func() { masked{X: x}.apply(l, layers.Pass{}) }); err != nil {
 		t.Fatal(err)
 	}
 	setWeights(t, c, l, order)
@@ -97,7 +100,7 @@ func compareSteps(t *testing.T, c *tensortest.Case) {
 		gradNames = append(gradNames, weightName(l, w))
 	}
 	train := tensor.Function(func(in masked) (out stepResult) {
-		y := layers.Apply(l, layers.Pass{Training: true}, in.tuple()).Unpack()[0]
+		y := in.apply(l, layers.Pass{Training: true}).Unpack()[0]
 		out.Loss = y.Cast(dtype.Float32).Sub(c.Inputs["t"].Tensor()).Square().Mean()
 		loss := out.Loss
 		scaler, scaled := opt.(*optimizers.LossScaleOptimizer)

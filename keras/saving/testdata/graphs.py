@@ -3,6 +3,7 @@ and what they compute: for each NAME.keras (or NAME.h5) a NAME.json.
 
     python graphs.py golden             graphs.zip, in this directory, which is committed
     python graphs.py applications DIR   one of each family of keras.applications
+    python graphs.py random DIR N SEED  N random models, as randomgraphs.py makes them
     python graphs.py check DIR          what TestGraphsDir has saved there, loaded by Keras
 
 Between the last two steps run, in ..,
@@ -19,6 +20,7 @@ import json
 import os
 import sys
 import tempfile
+import warnings
 import zipfile
 
 os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -28,10 +30,13 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 import keras
 import numpy as np
+import randomgraphs
 from keras import Input, Model, Sequential, ops, tree
 from keras import layers as L
 from keras.src.applications.convnext import LayerScale, StochasticDepth
 from keras.src.ops.numpy import Add
+
+warnings.simplefilter("ignore")
 
 W = 4  # features of a step
 T = 5  # steps
@@ -390,6 +395,38 @@ def applications(folder, names):
         print(name, m.count_params(), "error in float32 %.2g, in float16 %.2g" % (single, errors[0]), y[0][0, :4], flush=True)
 
 
+def random(folder, n, seed):
+    """Models that Keras can run and load again, and of which every number is finite."""
+    os.makedirs(folder, exist_ok=True)
+    made, refused = 0, []
+    for i in range(10 * n):
+        if made == n:
+            break
+        keras.backend.clear_session()
+        rng = np.random.default_rng([seed, i])
+        keras.utils.set_random_seed(int(rng.integers(2**31)))
+        m = randomgraphs.model(rng)
+        draw(m, rng)
+        values = inputs(m, rng)
+        name = f"random_{seed}_{i:04d}"
+        try:
+            outputs = call(m, values)
+            if any(not np.isfinite(y).all() or np.abs(y).max(initial=0) > 1e4 for y in outputs):
+                continue
+            save(m, folder, name, rng, given=values)
+            again = call(keras.models.load_model(os.path.join(folder, name + ".keras")), values)
+            assert all(np.array_equal(a, b) for a, b in zip(again, outputs)), "it computes something else"
+            made += 1
+        except Exception as e:
+            for suffix in [".keras", ".json"]:
+                if os.path.exists(os.path.join(folder, name + suffix)):
+                    os.remove(os.path.join(folder, name + suffix))
+            refused.append(f"{name}: {str(e)[:120]!r}")
+    for line in refused:
+        print("Keras does not run or load", line)
+    print(made, "models")
+
+
 def check(folder):
     """Load what Go has saved, in Keras, and compare outputs with those that were measured."""
     names = sorted(n.removesuffix(".saved.keras") for n in os.listdir(folder) if n.endswith(".saved.keras"))
@@ -410,7 +447,11 @@ def check(folder):
             assert worst <= 1e-5, f"outputs differ by {worst:.2g} of the largest number"
         except Exception as e:
             failed += 1
-            print("FAIL", name, str(e)[:400].replace("\n", " "))
+            while e.__cause__ or e.__context__:
+                e = e.__cause__ or e.__context__
+            text = str(e)
+            text = text[text.rfind("Exception encountered:"):] if "Exception encountered:" in text else text
+            print("FAIL", name, text[-400:].replace("\n", " "))
     print(f"{len(names) - failed} of {len(names)} models load in Keras and compute the same")
     sys.exit(failed > 0 or not names)
 
@@ -419,6 +460,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["golden"]:
             golden()
+        case ["random", folder, n, seed]:
+            random(folder, int(n), int(seed))
         case ["check", folder]:
             check(folder)
         case ["applications", folder, *names]:
