@@ -31,12 +31,26 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import keras
 import numpy as np
 import randomgraphs
+import tensorflow as tf
 from keras import Input, Model, Sequential, ops, tree
 from keras import layers as L
 from keras.src.applications.convnext import LayerScale, StochasticDepth
 from keras.src.ops.numpy import Add
 
 warnings.simplefilter("ignore")
+
+# Keras 3.15 on TensorFlow adds a vector of shape [k 1] to the second axis if that has k
+# elements and the last one but one does too, such as the bias [heads 1] of attention.
+plain_add = keras.src.backend.numpy.add
+
+
+def add(x1, x2):
+    if all(getattr(x, "dtype", None) == "float32" for x in (x1, x2)):
+        return tf.add(keras.src.backend.convert_to_tensor(x1), keras.src.backend.convert_to_tensor(x2))
+    return plain_add(x1, x2)
+
+
+keras.src.backend.numpy.add = add
 
 W = 4  # features of a step
 T = 5  # steps
