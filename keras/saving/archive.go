@@ -118,6 +118,9 @@ func Load(path string, opts ...Option) (*keras.Model, error) {
 }
 
 func read(path string, r io.ReaderAt, size int64, c config) (*keras.Model, error) {
+	if hdf5.Is(r) {
+		return readLegacy(path, r, size, c)
+	}
 	a, err := openArchive(r, size)
 	if err != nil {
 		return nil, err

@@ -50,7 +50,7 @@ func nestedCases(t *testing.T) map[string]nestedCase {
 	return out
 }
 
-func memberOf(t *testing.T, z *zip.Reader, name string) []byte {
+func memberOf(t testing.TB, z *zip.Reader, name string) []byte {
 	t.Helper()
 	f, err := z.Open(name)
 	if err != nil {

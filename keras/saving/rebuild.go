@@ -24,8 +24,10 @@ const (
 )
 
 // rebuild makes the model that config.json describes. It is built.
-func rebuild(o *object, c config) (*keras.Model, error) {
-	b := &builder{repolicy: func(name string) string { return name }}
+func rebuild(o *object, c config) (*keras.Model, error) { return rebuildWith(&builder{}, o, c) }
+
+func rebuildWith(b *builder, o *object, c config) (*keras.Model, error) {
+	b.repolicy = func(name string) string { return name }
 	if c.policy != nil {
 		general := generalPolicy(o)
 		b.repolicy = func(name string) string {
@@ -92,6 +94,10 @@ func list(v any) ([]*object, error) {
 type builder struct {
 	repolicy func(string) string
 	layers   int // so far
+
+	// masksWithStates: recurrent layers use the mask of a sequence beside initial
+	// states, as in Keras 2, which is an error.
+	masksWithStates bool
 }
 
 func (b *builder) model(o *object, depth int) (m *keras.Model, err error) {
@@ -388,6 +394,9 @@ func (b *builder) run(calls []pending, at map[key]*keras.Tensor) error {
 		i := heap.Pop(round).(int)
 		c := calls[i]
 		in, _ := tensors(c.in, at)
+		if b.masksWithStates && isRecurrent(c.layer) && len(in) > 1 && c.args.Mask == 0 && in[0].Mask() != nil {
+			return fmt.Errorf("layer %s: it has initial states and a sequence with a mask, which Keras 2 uses and Keras 3 does not; want a call with the argument mask", safeio.Text(c.name))
+		}
 		out := keras.Apply(layers.With(c.layer, c.args), in...)
 		if out.Err() != nil {
 			return out.Err()

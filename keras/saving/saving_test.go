@@ -502,6 +502,31 @@ func TestSaveErrors(t *testing.T) {
 	}
 }
 
+// addConfigs adds the config.json of each .keras file in an archive.
+func addConfigs(f *testing.F, path string) {
+	z, err := zip.OpenReader(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer z.Close()
+	n := 0
+	for _, member := range z.File {
+		if !strings.HasSuffix(member.Name, ".keras") {
+			continue
+		}
+		b := memberOf(f, &z.Reader, member.Name)
+		inner, err := zip.NewReader(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(memberOf(f, inner, "config.json"))
+		n++
+	}
+	if n == 0 {
+		f.Fatalf("%s has no .keras files", path)
+	}
+}
+
 // FuzzLoad rebuilds models from anything as config.json: it ends without a
 // panic.
 func FuzzLoad(f *testing.F) {
@@ -535,6 +560,9 @@ func FuzzLoad(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())
+	for _, name := range []string{"graphs", "nested", "transfer"} {
+		addConfigs(f, "testdata/"+name+".zip")
+	}
 	f.Fuzz(func(t *testing.T, config []byte) {
 		if !json.Valid(config) {
 			return

@@ -117,6 +117,13 @@ func (f *file) block(at, n uint64) *cursor {
 	return &cursor{f, f.bytes(at, n)}
 }
 
+// Is reports whether a file begins as HDF5 files do.
+func Is(r io.ReaderAt) bool {
+	b := make([]byte, len(signature))
+	n, _ := r.ReadAt(b, 0)
+	return n == len(b) && string(b) == signature
+}
+
 // signed reads a block that starts with a signature, which is skipped.
 func (f *file) signed(at uint64, sign string, n uint64) *cursor {
 	c := f.block(at, n)
