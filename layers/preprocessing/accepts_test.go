@@ -12,6 +12,7 @@ var accepted = map[string]layertest.Accepts{
 	"CutMix":                  {Least: 4, Most: 4, Many: 2},
 	"Discretization":          {},
 	"Equalization":            {Least: 4, Most: 4},
+	"FeatureSpace":            {Least: 2, Most: 2, Few: 6, Many: 6},
 	"HashedCrossing":          {Kind: layertest.Integers},
 	"Hashing":                 {Kind: layertest.Integers},
 	"IntegerLookup":           {Kind: layertest.Integers},

@@ -128,8 +128,8 @@ func (c *CategoryEncoding) Call(_ layers.Pass, x *tensor.Tensor) *tensor.Tensor 
 }
 
 // Discretization returns the index of the bin of each number: bin i has the
-// numbers from boundary i-1, inclusive, to boundary i, exclusive. Numbers are
-// compared in float32 (float64 for float64 inputs). The result is int32 in
+// numbers from boundary i-1, inclusive, to boundary i, exclusive; NaN is in the
+// last one. Numbers are compared in float32 (float64 for float64 inputs). The result is int32 in
 // OutputMode int, else that of CategoryEncoding.
 //
 // Shapes: int: any → the same; else as of CategoryEncoding with NumTokens the
@@ -179,27 +179,39 @@ func (l *Discretization) CheckInput(in ...layers.Shape) error {
 // of Keras's adapt for the same batches. Call it before the layer is used.
 func (l *Discretization) Adapt(batches ...*tensor.Tensor) error {
 	name := layers.SnakeClass(l)
-	switch {
-	case l.NumBins < 2:
-		return fmt.Errorf("layer %s: Adapt: NumBins is %d, want at least 2", name, l.NumBins)
-	case l.Built():
+	if l.Built() && l.NumBins >= 2 {
 		return fmt.Errorf("layer %s: Adapt: the layer is in use, want Adapt before that", l.Path())
 	}
-	epsilon := *layers.Defaults(*l).Epsilon
-	if !(epsilon > 0 && epsilon < 1) {
-		return fmt.Errorf("layer %s: Adapt: Epsilon is %v, want a number between 0 and 1", name, epsilon)
+	q, err := l.quantiles()
+	if err != nil {
+		return fmt.Errorf("layer %s: Adapt: %w", name, err)
 	}
-	var q quantiles
 	for _, x := range batches {
 		data, err := x.Float64s()
 		if err != nil {
 			return err
 		}
-		q.add(data, epsilon)
+		q.add(data, *layers.Defaults(*l).Epsilon)
 	}
-	if len(q.points) < 2 {
-		return fmt.Errorf("layer %s: Adapt: got %d numbers, want at least 2", name, len(q.points))
+	if err := q.check(); err != nil {
+		return fmt.Errorf("layer %s: Adapt: %w", name, err)
 	}
+	return l.setBins(q)
+}
+
+// quantiles checks the fields for Adapt.
+func (l *Discretization) quantiles() (*quantiles, error) {
+	if l.NumBins < 2 {
+		return nil, fmt.Errorf("NumBins is %d, want at least 2", l.NumBins)
+	}
+	if epsilon := *layers.Defaults(*l).Epsilon; !(epsilon > 0 && epsilon < 1) {
+		return nil, fmt.Errorf("Epsilon is %v, want a number between 0 and 1", epsilon)
+	}
+	return &quantiles{}, nil
+}
+
+// setBins sets what Adapt has learned.
+func (l *Discretization) setBins(q *quantiles) error {
 	l.BinBoundaries = q.boundaries(l.NumBins)
 	return nil
 }
@@ -211,7 +223,8 @@ func (l *Discretization) Call(_ layers.Pass, x *tensor.Tensor) *tensor.Tensor {
 	}
 	x = x.Cast(dtype.Promote(x.DType(), dtype.Float32))
 	boundaries := support.Constant(x.DType(), l.BinBoundaries, len(l.BinBoundaries))
-	bins := x.ExpandDims(-1).GreaterEqual(boundaries).Cast(dtype.Int32).Sum(-1)
+	below := x.ExpandDims(-1).Less(boundaries) // false for NaN, which is in the last bin
+	bins := below.Not().Cast(dtype.Int32).Sum(-1)
 	mode := layers.Defaults(*l).OutputMode
 	if mode == "int" {
 		return bins

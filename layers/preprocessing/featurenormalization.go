@@ -120,6 +120,11 @@ func (n *Normalization) Adapt(batches ...*tensor.Tensor) (err error) {
 	if m.count == 0 {
 		return fmt.Errorf("layer %s: Adapt: got data without elements", n.Path())
 	}
+	return n.setMoments(m)
+}
+
+// setMoments sets what Adapt has learned; the layer is built.
+func (n *Normalization) setMoments(m momentsOf) error {
 	for i := range m.squares {
 		m.squares[i] /= m.count
 	}

@@ -156,16 +156,24 @@ func (h *HashedCrossing) Encode(in ...Strings) (*tensor.Tensor, error) {
 				return nil, nil, fmt.Errorf("got strings %v and %v, want equal shapes [batch] or [batch 1]", shape, s.Shape)
 			}
 		}
-		ids := make([]int64, len(in[0].Data))
+		ids, hashes := make([]int64, len(in[0].Data)), make([]uint64, len(in))
 		for i := range ids {
-			cross := uint64(0xDECAFCAFFE) // TensorFlow's key
-			for _, s := range in {
-				cross = stringhash.Cat64(cross, stringhash.Farm64(s.Data[i]))
+			for k, s := range in {
+				hashes[k] = stringhash.Farm64(s.Data[i])
 			}
-			ids[i] = int64(cross % uint64(h.NumBins))
+			ids[i] = crossed(hashes, h.NumBins)
 		}
 		return ids, shape, nil
 	})
+}
+
+// crossed is the bin of a combination of hashes, TensorFlow's.
+func crossed(hashes []uint64, bins int) int64 {
+	cross := uint64(0xDECAFCAFFE) // TensorFlow's key
+	for _, h := range hashes {
+		cross = stringhash.Cat64(cross, h)
+	}
+	return int64(cross % uint64(bins))
 }
 
 // Call computes the layer on bins.

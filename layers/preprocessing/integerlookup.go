@@ -135,13 +135,18 @@ func (l *IntegerLookup) Adapt(batches ...*tensor.Tensor) error {
 		var words []int64
 		var idf []float64
 		if words, idf, err = c.vocabulary(l.lookup()); err == nil {
-			l.Vocabulary, l.IDFWeights, l.adapted = words, idf, true
+			l.set(words, idf)
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("layer %s: Adapt: %w", layerLabel(l), err)
 	}
 	return nil
+}
+
+// set sets what Adapt has learned.
+func (l *IntegerLookup) set(words []int64, idf []float64) {
+	l.Vocabulary, l.IDFWeights, l.adapted = words, idf, true
 }
 
 // Call computes the layer on x.

@@ -51,7 +51,7 @@ func everyLayer() (all []layertest.Case) {
 			return &preprocessing.Discretization{BinBoundaries: []float64{0}, OutputMode: "count"}
 		}, ids},
 	}
-	for _, c := range slices.Concat(cases, textLayers(), imageLayers()) {
+	for _, c := range slices.Concat(cases, textLayers(), imageLayers(), everySpace()) {
 		all = append(all, layertest.Case(c))
 	}
 	return all
@@ -75,6 +75,12 @@ func TestMistakes(t *testing.T) {
 				return []any{preprocessing.Fill{1, 2, 3, 4, 5, 6, 7, 8}}
 			case preprocessing.NGrams:
 				return []any{preprocessing.NGrams{-1}}
+			case map[string]preprocessing.Feature:
+				return []any{nil}
+			case []preprocessing.Cross: // see TestFeatureSpaceErrors
+				return []any{}
+			case []layers.Layer:
+				return []any{[]layers.Layer{nil}, []layers.Layer{&layers.Flatten{}}}
 			case preprocessing.Salt:
 				return []any{preprocessing.Salt{1, 2, 3}}
 			}

@@ -2,6 +2,7 @@ package preprocessing
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 )
@@ -28,6 +29,14 @@ func (q *quantiles) add(data []float64, epsilon float64) {
 	}
 	slices.SortStableFunc(q.points, func(a, b quantile) int { return cmp.Compare(a.value, b.value) })
 	q.compress(epsilon)
+}
+
+// check is an error if there are too few numbers for boundaries.
+func (q *quantiles) check() error {
+	if len(q.points) < 2 {
+		return fmt.Errorf("got %d numbers, want at least 2", len(q.points))
+	}
+	return nil
 }
 
 // compress leaves the points at the shares epsilon, 2·epsilon … 1, if there

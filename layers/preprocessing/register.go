@@ -23,6 +23,7 @@ func init() {
 	register[CutMix]()
 	register[Discretization]()
 	register[Equalization]()
+	register[FeatureSpace]()
 	register[HashedCrossing]()
 	register[Hashing]()
 	register[IntegerLookup]()

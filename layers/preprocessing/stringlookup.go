@@ -172,9 +172,14 @@ func adaptStrings(l layers.Layer, batches iter.Seq2[Strings, error], begin func(
 func (l *StringLookup) learn(c *counts[string]) error {
 	words, idf, err := c.vocabulary(l.lookup())
 	if err == nil {
-		l.Vocabulary, l.IDFWeights, l.adapted = words, idf, true
+		l.set(words, idf)
 	}
 	return err
+}
+
+// set sets what Adapt has learned.
+func (l *StringLookup) set(words []string, idf []float64) {
+	l.Vocabulary, l.IDFWeights, l.adapted = words, idf, true
 }
 
 // Encode implements StringEncoder: the index of each string, -1 where the
