@@ -31,8 +31,7 @@ func vocabularyFiles(path, class string) []string {
 	return all
 }
 
-// counter names the layers of a model as the paths of variables do: by their
-// classes, counted.
+// counter names layers as the paths of variables do: by their classes, counted.
 type counter map[string]int
 
 func (c counter) next(class string) string {
@@ -42,7 +41,7 @@ func (c counter) next(class string) string {
 	if k > 0 {
 		name += "_" + strconv.Itoa(k)
 	}
-	return "layers/" + name
+	return name
 }
 
 // lineBreaks end a line for Python.
@@ -63,21 +62,26 @@ func takeVocabularies(o *object, path string, into map[string]string) {
 	all, _ := o.Config["layers"].([]*object)
 	count := counter{}
 	for _, l := range all {
-		at := path + count.next(l.Class)
+		at := path + "layers/" + count.next(l.Class)
 		takeVocabularies(l, at+"/", into)
-		words, _ := l.Config[vocabulary].([]any)
-		if !slices.Contains(withVocabulary, l.Class) || l.Config["output_mode"] != "int" || !inLines(words) {
-			continue
-		}
-		lines := make([]string, len(words))
-		for i, w := range words {
-			lines[i] = fmt.Sprint(w)
-		}
-		for _, name := range vocabularyFiles(at, l.Class) {
-			into[name] = strings.Join(lines, "\n")
-		}
-		l.Config[vocabulary] = nil
+		takeVocabulary(l, at, into)
 	}
+}
+
+// takeVocabulary is takeVocabularies for the layer at a path.
+func takeVocabulary(l *object, at string, into map[string]string) {
+	words, _ := l.Config[vocabulary].([]any)
+	if !slices.Contains(withVocabulary, l.Class) || l.Config["output_mode"] != "int" || !inLines(words) {
+		return
+	}
+	lines := make([]string, len(words))
+	for i, w := range words {
+		lines[i] = fmt.Sprint(w)
+	}
+	for _, name := range vocabularyFiles(at, l.Class) {
+		into[name] = strings.Join(lines, "\n")
+	}
+	l.Config[vocabulary] = nil
 }
 
 // giveVocabularies does the opposite: it fills in the vocabularies that the
@@ -89,34 +93,42 @@ func (a *archive) giveVocabularies(config map[string]any, path string, root *wei
 		l, _ := x.(map[string]any)
 		class, _ := l["class_name"].(string)
 		inner, _ := l["config"].(map[string]any)
-		at := path + count.next(class)
+		at := path + "layers/" + count.next(class)
 		if err := a.giveVocabularies(inner, at+"/", root); err != nil {
 			return err
 		}
-		if !slices.Contains(withVocabulary, class) || inner == nil || inner[vocabulary] != nil {
-			continue
-		}
-		name := vocabularyFiles(at, class)[0]
-		if a.members[name] == nil {
-			continue
-		}
-		words, err := a.vocabulary(name, class == "IntegerLookup")
-		if err != nil {
+		if err := a.giveVocabulary(inner, class, at, root); err != nil {
 			return err
 		}
-		inner[vocabulary] = words
-		if inner["output_mode"] != "tf_idf" {
-			continue
-		}
-		all, err := root.frequencies(at, len(words)+maxWords)
-		if err != nil {
-			return err
-		}
-		if len(all) < len(words) {
-			return fmt.Errorf("%s/%s: got %d numbers, want one for each of the %d words in %s", at, frequenciesName, len(all), len(words), name)
-		}
-		inner[frequenciesName] = all[:len(words)] // what follows pads them
 	}
+	return nil
+}
+
+// giveVocabulary is giveVocabularies for the layer of a class at a path.
+func (a *archive) giveVocabulary(config map[string]any, class, at string, root *weightFile) error {
+	if !slices.Contains(withVocabulary, class) || config == nil || config[vocabulary] != nil {
+		return nil
+	}
+	name := vocabularyFiles(at, class)[0]
+	if a.members[name] == nil {
+		return nil
+	}
+	words, err := a.vocabulary(name, class == "IntegerLookup")
+	if err != nil {
+		return err
+	}
+	config[vocabulary] = words
+	if config["output_mode"] != "tf_idf" {
+		return nil
+	}
+	all, err := root.frequencies(at, len(words)+maxWords)
+	if err != nil {
+		return err
+	}
+	if len(all) < len(words) {
+		return fmt.Errorf("%s/%s: got %d numbers, want one for each of the %d words in %s", at, frequenciesName, len(all), len(words), name)
+	}
+	config[frequenciesName] = all[:len(words)] // what follows pads them
 	return nil
 }
 

@@ -3,6 +3,7 @@ package saving
 import (
 	"container/heap"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -103,6 +104,9 @@ type builder struct {
 func (b *builder) model(o *object, depth int) (m *keras.Model, err error) {
 	if depth > maxModels {
 		return nil, fmt.Errorf("models are nested more than %d deep", maxModels)
+	}
+	if o.Class == spaceClass {
+		return nil, errors.New("got a FeatureSpace, want a model; LoadFeatureSpace reads it")
 	}
 	name, _ := o.Config["name"].(string)
 	known := safeio.Text(name) // in errors

@@ -121,25 +121,34 @@ type array struct {
 
 // setWeights sets the weights of a model to what the file has for each.
 func setWeights(m *keras.Model, saved map[*layers.Weight]array) error {
-	ws := m.Weights()
+	values, err := valuesOf(m.Weights(), saved)
+	if err != nil {
+		return err
+	}
+	return m.SetWeights(values)
+}
+
+// valuesOf reads the values that the file has for weights, each in the type that it
+// has there.
+func valuesOf(ws []*layers.Weight, saved map[*layers.Weight]array) ([]*keras.Tensor, error) {
 	values := make([]*keras.Tensor, len(ws))
 	for _, w := range ws {
 		a, ok := saved[w]
 		if !ok {
-			return fmt.Errorf("there is no weight %s %v", w.Name(), w.Type())
+			return nil, fmt.Errorf("there is no weight %s %v", w.Name(), w.Type())
 		}
 		if !a.typ.Shape.Equal(w.Shape()) {
-			return fmt.Errorf("weight %s: got %v, want %v", w.Name(), a.typ, w.Type())
+			return nil, fmt.Errorf("weight %s: got %v, want %v", w.Name(), a.typ, w.Type())
 		}
 	}
 	for i, w := range ws {
 		b, err := saved[w].bytes()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		values[i] = tensor.FromBytes(saved[w].typ, b)
 	}
-	return m.SetWeights(values)
+	return values, nil
 }
 
 // built is an error for a model that has no weights yet.

@@ -60,6 +60,15 @@ func weightTree(m *keras.Model, c config) (*hdf5.Group, error) {
 	if err != nil {
 		return nil, err
 	}
+	root, err := treeOf(all)
+	if err != nil || c.optimizer == nil {
+		return root, err
+	}
+	return root, putOptimizer(root, c.optimizer, m, all)
+}
+
+// treeOf is the content of a weight file with weights in these places.
+func treeOf(all []place) (*hdf5.Group, error) {
 	var ws []*layers.Weight
 	for _, p := range all {
 		ws = append(ws, p.weights...)
@@ -78,10 +87,7 @@ func weightTree(m *keras.Model, c config) (*hdf5.Group, error) {
 		put(root, p.path, p.name, vs)
 		putFrequencies(root, p)
 	}
-	if c.optimizer == nil {
-		return root, nil
-	}
-	return root, putOptimizer(root, c.optimizer, m, all)
+	return root, nil
 }
 
 // value is that of a variable in a file.
@@ -134,23 +140,8 @@ func loadTree(name string, r io.ReaderAt, size int64, m *keras.Model, c config) 
 	if err != nil {
 		return err
 	}
-	saved := map[*layers.Weight]array{}
-	known := map[string]bool{}
-	for _, p := range all {
-		path := strings.TrimPrefix(p.path+"/vars", "/")
-		known[path] = true
-		if err := takeFrequencies(root, p); err != nil {
-			return err
-		}
-		arrays, err := arraysOf(root, path, len(p.weights), "layer "+p.name)
-		if err != nil {
-			return err
-		}
-		for i, w := range p.weights {
-			saved[w] = arrays[i]
-		}
-	}
-	if err := unknown(root, "", known, m); err != nil {
+	saved, err := arraysAt(root, all, "model "+m.Name())
+	if err != nil {
 		return err
 	}
 	if c.optimizer == nil {
@@ -169,6 +160,28 @@ func loadTree(name string, r io.ReaderAt, size int64, m *keras.Model, c config) 
 		}
 	}
 	return nil
+}
+
+// arraysAt returns the arrays of the weights in all places of a model or layer,
+// which must be all that root has.
+func arraysAt(root *hdf5.Group, all []place, owner string) (map[*layers.Weight]array, error) {
+	saved := map[*layers.Weight]array{}
+	known := map[string]bool{}
+	for _, p := range all {
+		path := strings.TrimPrefix(p.path+"/vars", "/")
+		known[path] = true
+		if err := takeFrequencies(root, p); err != nil {
+			return nil, err
+		}
+		arrays, err := arraysOf(root, path, len(p.weights), "layer "+p.name)
+		if err != nil {
+			return nil, err
+		}
+		for i, w := range p.weights {
+			saved[w] = arrays[i]
+		}
+	}
+	return saved, unknown(root, "", known, owner)
 }
 
 // arraysOf returns the n datasets of a group, which may be absent when n is 0.
@@ -197,19 +210,19 @@ func arraysOf(root *hdf5.Group, path string, n int, owner string) ([]array, erro
 	return out, nil
 }
 
-// unknown is an error for variables that belong to no layer of the model. The
+// unknown is an error for variables that belong to no layer of owner. The
 // optimizer's, and states of random numbers, which Keras does not restore
 // either, are let be.
-func unknown(g *hdf5.Group, path string, known map[string]bool, m *keras.Model) error {
+func unknown(g *hdf5.Group, path string, known map[string]bool, owner string) error {
 	if len(g.Datasets) > 0 && !known[path] {
-		return fmt.Errorf("model %s has no layer for group %s; it has the variables %s", m.Name(), safeio.Text(path), safeio.Text(g.Names()))
+		return fmt.Errorf("%s has no layer for group %s; it has the variables %s", owner, safeio.Text(path), safeio.Text(g.Names()))
 	}
 	for _, name := range g.Names() {
 		if path == "" && name == "optimizer" || strings.HasPrefix(name, "seed_generator") {
 			continue
 		}
 		if sub := g.Groups[name]; sub != nil {
-			if err := unknown(sub, strings.TrimPrefix(path+"/"+name, "/"), known, m); err != nil {
+			if err := unknown(sub, strings.TrimPrefix(path+"/"+name, "/"), known, owner); err != nil {
 				return err
 			}
 		}

@@ -202,7 +202,7 @@ func (s *FeatureSpace) encode(in Columns, batch bool) (x *tensor.Tensor, row boo
 	if err != nil {
 		return nil, false, err
 	}
-	if err := s.adapted(p); err != nil {
+	if err := s.Adapted(); err != nil {
 		return nil, false, err
 	}
 	columns, err := p.read(in)
@@ -359,32 +359,4 @@ func (s *FeatureSpace) CallColumns(in Columns) (y *tensor.Tensor, err error) {
 		return tensor.Tuple(parts...), nil
 	}
 	return parts[0], nil
-}
-
-// adapted is an error if Adapt is needed and was not called. Lookups and
-// Discretization say so themselves.
-func (s *FeatureSpace) adapted(p *preparedFeatures) error {
-	spaces.Lock()
-	defer spaces.Unlock()
-	if s.learned {
-		return nil
-	}
-	for _, f := range p.features {
-		n, ok := f.layer.(*Normalization)
-		if !ok || n.Mean != nil {
-			continue
-		}
-		if n.Built() {
-			count, err := n.count.Item()
-			if err != nil {
-				return err
-			}
-			if count > 0 {
-				continue
-			}
-		}
-		return fmt.Errorf("feature %q has no mean and variance, want Adapt before the layer is used", f.name)
-	}
-	s.learned = true
-	return nil
 }

@@ -114,7 +114,7 @@ func (s *FeatureSpace) adaptSeq(batches iter.Seq2[Columns, error]) error {
 	if err := each(sets); err != nil || len(weights) == 0 {
 		return err
 	}
-	if err := s.build(); err != nil {
+	if err := s.EnsureBuilt(); err != nil {
 		return err
 	}
 	return each(weights)
@@ -129,8 +129,13 @@ func each(all []func() error) error {
 	return nil
 }
 
-// build builds the layer for batches of any size.
-func (s *FeatureSpace) build() error {
+// EnsureBuilt builds the layer for batches of any size if it is not built. Adapt
+// and models do so themselves.
+func (s *FeatureSpace) EnsureBuilt() (err error) {
+	if s.Built() {
+		return nil
+	}
+	defer tensor.Catch(&err)
 	types, err := s.InputTypes()
 	if err != nil {
 		return err
@@ -277,4 +282,52 @@ func learnTexts(t *TextVectorization, inner *StringLookup) (*learner, error) {
 		return set, errors.Join(wrong, err)
 	}
 	return l, nil
+}
+
+// Adapted returns an error if features need Adapt and neither Adapt nor a file has
+// set their state.
+func (s *FeatureSpace) Adapted() error {
+	p, err := s.prepare()
+	if err != nil {
+		return err
+	}
+	spaces.Lock()
+	defer spaces.Unlock()
+	if s.learned {
+		return nil
+	}
+	for _, f := range p.features {
+		if err := adapted(f.layer); err != nil {
+			return fmt.Errorf("feature %q: %w", f.name, err)
+		}
+	}
+	s.learned = true
+	return nil
+}
+
+// adapted is an error if a layer needs Adapt.
+func adapted(l layers.Layer) error {
+	done := true
+	switch l := l.(type) {
+	case *Normalization:
+		done = l.Mean != nil
+		if !done && l.Built() {
+			var err error
+			if done, err = l.hasMoments(); err != nil {
+				return err
+			}
+		}
+	case *Discretization:
+		done = len(l.BinBoundaries) > 0
+	case *StringLookup:
+		done = len(l.Vocabulary) > 0
+	case *IntegerLookup:
+		done = len(l.Vocabulary) > 0
+	case *TextVectorization:
+		done = len(l.Vocabulary) > 0
+	}
+	if !done {
+		return fmt.Errorf("the layer %s has learned nothing, want Adapt before the space is used", layers.Class(l))
+	}
+	return nil
 }

@@ -137,6 +137,23 @@ func (n *Normalization) setMoments(m momentsOf) error {
 	return n.count.Set([]float64{m.count})
 }
 
+// hasMoments reports whether the weights are others than those of a new layer.
+// Keras's files have a count of 0.
+func (n *Normalization) hasMoments() (bool, error) {
+	for i, w := range []*layers.Weight{n.mean, n.variance, n.count} {
+		data, err := w.Variable.Value().Float64s()
+		if err != nil {
+			return false, err
+		}
+		for _, v := range data {
+			if v != []float64{0, 1, 0}[i] {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
 // Call computes the layer on x.
 func (n *Normalization) Call(_ layers.Pass, x *tensor.Tensor) *tensor.Tensor {
 	x = x.Cast(support.Widest(n.Policy(), x))
