@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -70,5 +71,76 @@ func TestAdapt(t *testing.T) {
 			t.Errorf("%s: it has learned from what failed", name)
 		}
 		wantError(t, data.Adapt(background, l, data.FromSlice(texts).Repeat()), "Adapt: the dataset has no end; use Take")
+	}
+}
+
+// tableRow has a field of each kind.
+type tableRow struct {
+	Age    float32 `csv:"age,default=-1"`
+	Sex    uint8   `csv:"sex"`
+	Ill    bool
+	Thal   string `csv:"thal"`
+	Visits int32
+	Note   string `csv:"-"`
+	other  int
+}
+
+// TestColumns: rows become columns by the names that CSV reads them by.
+func TestColumns(t *testing.T) {
+	rows := []tableRow{{40, 1, true, "fixed", 3, "x", 0}, {50.5, 0, false, "", -2, "y", 0}}
+	got, err := data.Columns(rows)
+	check(t, err)
+	want := preprocessing.Columns{"age": []float64{40, 50.5}, "sex": []int64{1, 0}, "Ill": []bool{true, false}, "thal": []string{"fixed", ""}, "Visits": []int64{3, -2}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	_ = rows[0].other
+	if _, err := data.Columns([]int{1}); err == nil || err.Error() != "Columns: rows are int, want structs" {
+		t.Errorf("got error %v, want one of the type", err)
+	}
+	if _, err := data.Columns([]struct{ X []int }{}); err == nil || !strings.Contains(err.Error(), "field X of struct") {
+		t.Errorf("got error %v, want one of the field", err)
+	}
+}
+
+// TestAdaptColumns: a dataset of rows teaches what the columns teach, and nothing
+// when it fails.
+func TestAdaptColumns(t *testing.T) {
+	noLeaks(t)
+	var rows []tableRow
+	for i := range 100 {
+		rows = append(rows, tableRow{Age: float32(i * 37 % 100), Thal: fmt.Sprint("kind", i%3)})
+	}
+	make := func() *preprocessing.FeatureSpace {
+		return &preprocessing.FeatureSpace{Features: map[string]preprocessing.Feature{
+			"age": {Type: "float_discretized", NumBins: 4}, "thal": {Type: "string_categorical"}, "Visits": {Type: "float_normalized"}}}
+	}
+	columns, err := data.Columns(rows)
+	check(t, err)
+	whole, streamed := make(), make()
+	check(t, whole.Adapt(columns))
+	check(t, data.AdaptColumns(background, streamed, data.FromSlice(rows)))
+	of := func(s *preprocessing.FeatureSpace) []float64 {
+		y, err := s.CallColumns(columns)
+		check(t, err)
+		all, err := y.Float64s()
+		check(t, err)
+		return all
+	}
+	if got, want := of(streamed), of(whole); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	broken, failing := errors.New("disk"), make()
+	err = data.AdaptColumns(background, failing, data.Map(data.FromSlice(rows), func(_ context.Context, r tableRow) (tableRow, error) {
+		if r.Age == 3 {
+			return r, broken
+		}
+		return r, nil
+	}))
+	if !errors.Is(err, broken) || failing.Adapted() == nil {
+		t.Errorf("got error %v, want %v, and a space without a state", err, broken)
+	}
+	if err := data.AdaptColumns(background, make(), data.FromSlice(rows).Repeat(-1)); err == nil || !strings.Contains(err.Error(), "use Take") {
+		t.Errorf("got error %v, want one of the length", err)
 	}
 }

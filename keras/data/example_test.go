@@ -17,6 +17,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/data"
 	"github.com/mezzo-ml/mezzo/keras/data/images"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
+	"github.com/mezzo-ml/mezzo/keras/saving"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 	"github.com/mezzo-ml/mezzo/losses"
@@ -324,4 +325,78 @@ func ExampleAdapt() {
 	bar.Finish()
 	fmt.Printf("%q\n", words.Vocabulary)
 	// Output: ["to" "be" "or" "not"]
+}
+
+type patient struct {
+	Age    float32 `csv:"age"`
+	Chol   float32 `csv:"chol"`
+	Sex    int     `csv:"sex"`
+	Thal   string  `csv:"thal"`
+	Target float32 `csv:"target"`
+}
+
+// patients is a table like that of Keras's guide to structured data.
+func patients() string {
+	var b strings.Builder
+	b.WriteString("age,chol,sex,thal,target\n")
+	rng := rand.New(rand.NewPCG(1, 0))
+	for range 400 {
+		age, sex, thal := 30+rng.IntN(48), rng.IntN(2), rng.IntN(3)
+		target := 0
+		if float64(age)/10+2*float64(sex*thal)+rng.NormFloat64() > 7 {
+			target = 1
+		}
+		fmt.Fprintf(&b, "%d,%d,%d,%s,%d\n", age, 150+rng.IntN(200), sex, []string{"normal", "fixed", "reversible"}[thal], target)
+	}
+	return b.String()
+}
+
+func Example_featureSpace() {
+	defer inDirectory(map[string]string{"heart.csv": patients()})()
+	space := &preprocessing.FeatureSpace{
+		Features: map[string]preprocessing.Feature{
+			"age":  {Type: "float_discretized", NumBins: 10},
+			"chol": {Type: "float_normalized"},
+			"sex":  {Type: "integer_categorical", NumOOVIndices: new(0)},
+			"thal": {Type: "string_categorical"},
+		},
+		Crosses: []preprocessing.Cross{{Features: []string{"sex", "thal"}, Dim: 32}},
+	}
+	rows := data.CSV[patient]("heart.csv", data.CSVOptions{})
+	err := data.AdaptColumns(ctx, space, rows)
+	must(err)
+
+	train := data.ParallelMap(data.Chunk(rows, 32, false), 0, func(_ context.Context, p []patient) (keras.Batch, error) {
+		columns, err := data.Columns(p)
+		if err != nil {
+			return keras.Batch{}, err
+		}
+		x, err := space.Encode(columns)
+		y := keras.NewTensor(columns["target"].([]float64), len(p), 1).Cast(keras.Float32)
+		return keras.Batch{X: x, Y: y}, err
+	})
+	model := keras.Sequential(space, &layers.Dense{Units: 16, Activation: "relu"}, &layers.Dense{Units: 1, Activation: "sigmoid"})
+	err = model.Compile(keras.CompileConfig{Loss: &losses.BinaryCrossentropy{}, Metrics: []metrics.Metric{&metrics.BinaryAccuracy{Name: "accuracy"}}})
+	must(err)
+	history, err := model.Fit(ctx, train, keras.FitConfig{Epochs: 30, Verbose: keras.VerbositySilent})
+	must(err)
+	accuracy := history.Get("accuracy")
+	fmt.Println("better than 4 of 5:", accuracy[len(accuracy)-1] > 0.8)
+
+	err = saving.Save("heart.keras", model)
+	must(err)
+	served, err := saving.Load("heart.keras")
+	must(err)
+	x, err := served.Layers()[0].(*preprocessing.FeatureSpace).Encode(preprocessing.Columns{
+		"age": []float64{67, 34}, "chol": []float64{286, 182}, "sex": []int{1, 0}, "thal": []string{"reversible", "normal"},
+	})
+	must(err)
+	p, err := served.Predict(ctx, x)
+	must(err)
+	ill, err := p.Float64s()
+	must(err)
+	fmt.Println("ill:", ill[0] > 0.5, ill[1] > 0.5)
+	// Output:
+	// better than 4 of 5: true
+	// ill: true false
 }

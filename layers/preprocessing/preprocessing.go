@@ -26,6 +26,11 @@
 // [Strings] stay on the host until Encode of a [StringEncoder] has made
 // integers of them.
 //
+// # Tables
+//
+// [FeatureSpace] encodes the [Columns] of a table, each by one of these layers, and
+// hashes crosses of them.
+//
 // # Images
 //
 // [Rescaling], [Resizing], [CenterCrop], [AutoContrast], [Equalization],
