@@ -117,7 +117,10 @@ func (s *FeatureSpace) adaptSeq(batches iter.Seq2[Columns, error]) error {
 	if err := s.EnsureBuilt(); err != nil {
 		return err
 	}
-	return each(weights)
+	if err := each(weights); err != nil {
+		return err
+	}
+	return s.Adapted() // remembers it: Encode may run while a model trains
 }
 
 func each(all []func() error) error {

@@ -141,7 +141,7 @@ func (n *Normalization) setMoments(m momentsOf) error {
 // Keras's files have a count of 0.
 func (n *Normalization) hasMoments() (bool, error) {
 	for i, w := range []*layers.Weight{n.mean, n.variance, n.count} {
-		data, err := w.Variable.Value().Float64s()
+		data, err := w.Variable.Float64s()
 		if err != nil {
 			return false, err
 		}
