@@ -44,32 +44,41 @@ template <bool TRANSPOSED> INLINE void ldmatrix(u32 r[4], Shared row) {
 INLINE float low_of(f16, u32 r) { return half_to_float((u16)r); }
 INLINE float low_of(bf16, u32 r) { return bfloat_to_float((u16)r); }
 struct Fragments { float a[8], b[4]; };
-// multiply is the host's mma: K is 16 for pairs of 16 bits and 8 for float32.
-INLINE void multiply(float c[4], const Fragments &mine, int k) {
+// multiply is the host's mma: K is 16 for pairs of 16 bits and 8 for float32. Each
+// lane has two rows of a and two columns of b, and sums their products in order.
+template <int K> INLINE void multiply(float c[4], const Fragments &mine) {
 	const char *board = emu::publish(&mine, sizeof mine);
-	const int lane = emu::lane(), pair = k / 8;
-	for (int e = 0; e < 4; e++) {
-		const int row = lane / 4 + e / 2 * 8, column = lane % 4 * 2 + e % 2;
-		for (int i = 0; i < k; i++) {
-			// a: row%8 picks the lane's group, i%8/pair its place there
-			const Fragments &fa = *(const Fragments *)(board + (row % 8 * 4 + i % (4 * pair) / pair) * emu::BOARD);
-			const Fragments &fb = *(const Fragments *)(board + (column * 4 + i % (4 * pair) / pair) * emu::BOARD);
-			const int half = i / (4 * pair);
-			c[e] += fa.a[(row / 8 + 2 * half) * pair + i % pair] * fb.b[half * pair + i % pair];
-		}
+	constexpr int PAIR = K / 8;
+	const int row = emu::lane() / 4, column = emu::lane() % 4 * 2;
+	typedef float Four __attribute__((vector_size(16))); // of row e/2 and column e%2
+	Four a[K], b[K], sum;
+	for (int l = 0; l < 4; l++) { // the lanes of a row, and of a column
+		const Fragments &fa = *(const Fragments *)(board + (row * 4 + l) * emu::BOARD);
+		const Fragments &left = *(const Fragments *)(board + (column * 4 + l) * emu::BOARD);
+		const Fragments &right = *(const Fragments *)(board + (column * 4 + 4 + l) * emu::BOARD);
+		for (int half = 0; half < 2; half++)
+			for (int j = 0; j < PAIR; j++) {
+				const int i = (half * 4 + l) * PAIR + j;
+				const float first = fa.a[2 * half * PAIR + j], second = fa.a[(1 + 2 * half) * PAIR + j];
+				a[i] = Four{first, first, second, second};
+				b[i] = Four{left.b[half * PAIR + j], right.b[half * PAIR + j], left.b[half * PAIR + j], right.b[half * PAIR + j]};
+			}
 	}
+	memcpy(&sum, c, sizeof sum);
+	for (int i = 0; i < K; i++) sum += a[i] * b[i];
+	memcpy(c, &sum, sizeof sum);
 }
 template <class T> INLINE void mma16(T, float c[4], const u32 a[4], const u32 b[2]) {
 	Fragments f;
 	for (int i = 0; i < 4; i++) f.a[2 * i] = low_of(T(), a[i]), f.a[2 * i + 1] = low_of(T(), a[i] >> 16);
 	for (int i = 0; i < 2; i++) f.b[2 * i] = low_of(T(), b[i]), f.b[2 * i + 1] = low_of(T(), b[i] >> 16);
-	multiply(c, f, 16);
+	multiply<16>(c, f);
 }
 INLINE void mma8(float c[4], const u32 a[4], const u32 b[2]) {
 	Fragments f = {};
 	for (int i = 0; i < 4; i++) f.a[i] = float_of(a[i]);
 	for (int i = 0; i < 2; i++) f.b[i] = float_of(b[i]);
-	multiply(c, f, 8);
+	multiply<8>(c, f);
 }
 // tf32 rounds to 10 bits of mantissa, ties away from zero.
 INLINE u32 tf32(u32 u) { return (u & 0x7f800000u) == 0x7f800000u ? u : (u + 0x1000u) & ~0x1fffu; }

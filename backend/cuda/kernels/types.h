@@ -14,7 +14,18 @@ INLINE u32 bits(float x) { u32 u; memcpy(&u, &x, 4); return u; }
 INLINE float float_of(u32 u) { float x; memcpy(&x, &u, 4); return x; }
 INLINE u64 bits64(double x) { u64 u; memcpy(&u, &x, 8); return u; }
 INLINE double double_of(u64 u) { double x; memcpy(&x, &u, 8); return x; }
-INLINE float half_to_float(u16 h) { _Float16 x; memcpy(&x, &h, 2); return (float)x; }
+struct Halves { // of all halves: the conversion is a call for most processors
+	float value[1 << 16];
+	Halves() {
+		for (u32 h = 0; h < 1 << 16; h++) {
+			_Float16 x;
+			memcpy(&x, &h, 2);
+			value[h] = (float)x;
+		}
+	}
+};
+static const Halves halves;
+INLINE float half_to_float(u16 h) { return halves.value[h]; }
 INLINE u16 float_to_half(float f) { _Float16 x = (_Float16)f; u16 h; memcpy(&h, &x, 2); return h; }
 #else
 #define INLINE static __device__ __forceinline__

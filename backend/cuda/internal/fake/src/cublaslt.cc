@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <map>
 
+#include <vector>
+
 #include "library.h"
 
 enum { SUCCESS = 0, INVALID_VALUE = 7, NOT_SUPPORTED = 15 };
@@ -137,23 +139,36 @@ API cublasLtMatmul(void *, void *desc, const void *alpha, const void *a, void *l
 	const bool wide = m.compute == COMPUTE64, algo70 = algo->number == 70;
 	if ((wide ? *(double *)alpha : *(float *)alpha) != 1 || (wide ? *(double *)beta : *(float *)beta) != 0) return NOT_SUPPORTED;
 	std::function<int()> work = [=] {
-		const int64_t k = ta ? x.rows : x.columns;
+		const int64_t k = ta ? x.rows : x.columns, rows = z.rows, columns = z.columns;
 		if (needed) memset(workspace, 0xff, needed);
-		for (int64_t g = 0; g < z.batch; g++)
-			for (int64_t j = 0; j < (int64_t)z.columns; j++)
-				for (int64_t i = 0; i < (int64_t)z.rows; i++) {
+		std::vector<double> left(rows * k), right(columns * k); // read once
+		for (int64_t g = 0; g < z.batch; g++) {
+			for (int64_t l = 0; l < k; l++) {
+				for (int64_t i = 0; i < rows; i++) {
+					double p = read(a, x.type, g * x.stride + (ta ? l + i * x.ld : i + l * x.ld));
+					left[i * k + l] = tf ? tf32(p) : p;
+				}
+				for (int64_t j = 0; j < columns; j++) {
+					double q = read(b, y.type, g * y.stride + (tb ? j + l * y.ld : l + j * y.ld));
+					right[j * k + l] = tf ? tf32(q) : q;
+				}
+			}
+			for (int64_t j = 0; j < columns; j++)
+				for (int64_t i = 0; i < rows; i++) {
+					const double *p = &left[i * k], *q = &right[j * k];
 					double sum = 0;
-					for (int64_t l = 0; l < k; l++) {
-						double p = read(a, x.type, g * x.stride + (ta ? l + i * x.ld : i + l * x.ld));
-						double q = read(b, y.type, g * y.stride + (tb ? j + l * y.ld : l + j * y.ld));
-						if (tf) p = tf32(p), q = tf32(q);
-						sum = wide ? sum + p * q : (double)(float)(sum + (float)(p * q));
-					}
+					float narrow = 0; // sums of sixteen bits and of float32
+					if (wide)
+						for (int64_t l = 0; l < k; l++) sum += p[l] * q[l];
+					else
+						for (int64_t l = 0; l < k; l++) narrow += (float)(p[l] * q[l]);
+					if (!wide) sum = narrow;
 					if (scale) sum = (float)sum * *scale;
 					if (bias) sum = wide ? sum + read(bias, z.type, i) : (double)((float)sum + (float)read(bias, z.type, i));
 					if (epilogue & 2 && (algo70 ? sum < 0 : !(sum > 0))) sum = 0;
 					write(d, z.type, g * z.stride + i + j * z.ld, sum);
 				}
+		}
 		return 0;
 	};
 	return fakecuda_submit(stream, &work) ? 14 : SUCCESS;

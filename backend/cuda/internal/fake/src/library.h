@@ -33,12 +33,25 @@ static double eight_bits(uint8_t u, int type) {
 	else if (type == E5M2 && e == most) x = INFINITY;
 	return u & 128 ? -x : x;
 }
+// Halves has the values of all float16s: the conversion is a call for most processors.
+struct Halves {
+	float value[1 << 16];
+	Halves() {
+		for (uint32_t h = 0; h < 1 << 16; h++) {
+			uint16_t u = (uint16_t)h;
+			_Float16 x;
+			memcpy(&x, &u, 2);
+			value[h] = (float)x;
+		}
+	}
+};
+static const Halves halves;
 static double read(const void *p, int type, int64_t i) {
 	if (eight(type)) return eight_bits(((const uint8_t *)p)[i], type);
 	switch (type) {
 	case R64: return ((const double *)p)[i];
 	case R32: return ((const float *)p)[i];
-	case R16: return (float)((const _Float16 *)p)[i];
+	case R16: return halves.value[((const uint16_t *)p)[i]];
 	}
 	uint32_t u = (uint32_t)((const uint16_t *)p)[i] << 16;
 	float f;

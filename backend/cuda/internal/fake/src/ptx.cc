@@ -212,6 +212,23 @@ bool Parser::statement(std::string t) {
 	return true;
 }
 
+// place gives the arguments of an instruction slots.
+static bool place(Entry &e, Instruction &in) {
+	const size_t most = sizeof in.slot / sizeof *in.slot;
+	if (in.args.size() > most) return false;
+	for (size_t i = 0; i < most; i++) {
+		in.slot[i] = e.slots;
+		if (i >= in.args.size()) continue;
+		if (in.args[i].slot >= 0) {
+			in.slot[i] = in.args[i].slot;
+			continue;
+		}
+		in.slot[i] += (int)e.constants.size();
+		e.constants.push_back(in.args[i].value);
+	}
+	return true;
+}
+
 bool parse(const char *text, std::map<std::string, Entry> &entries, std::string &error) {
 	std::string s;
 	for (const char *p = text; *p;) { // without comments
@@ -266,6 +283,11 @@ bool parse(const char *text, std::map<std::string, Entry> &entries, std::string 
 					return false;
 				}
 				in.target = p.labels[in.name];
+			}
+		for (auto &in : p.entry.code)
+			if (!place(p.entry, in)) {
+				error = p.entry.name + ": too many operands: " + in.text;
+				return false;
 			}
 		entries[p.entry.name] = p.entry;
 		at = i;
@@ -456,19 +478,13 @@ static size_t size_of(int t) { return t == U8 ? 1 : t == U16 ? 2 : t == U64 || t
 // call_host runs a function of the host by name.
 bool call_host(const std::string &name, const uint64_t *args, size_t n, uint64_t *result);
 
-static int thread(const Entry &e, void **parameters, std::vector<Slot> &s) {
-	for (size_t pc = 0; pc < e.code.size(); pc++) {
-		const Instruction &in = e.code[pc];
+static int thread(const Entry &e, void **parameters, Slot *s) {
+	const Instruction *code = e.code.data();
+	const size_t n = e.code.size();
+	for (size_t pc = 0; pc < n; pc++) {
+		const Instruction &in = code[pc];
 		if (in.guard >= 0 && !s[in.guard].u64 != in.unless) continue;
-		auto value = [&](size_t i) {
-			Slot v;
-			v.u64 = 0;
-			if (i < in.args.size()) {
-				if (in.args[i].slot >= 0) v = s[in.args[i].slot];
-				else v.u64 = in.args[i].value;
-			}
-			return v;
-		};
+		auto value = [&](size_t i) { return s[in.slot[i]]; };
 		switch (in.kind) {
 		case RET:
 			return 0;
@@ -476,11 +492,11 @@ static int thread(const Entry &e, void **parameters, std::vector<Slot> &s) {
 			pc = (size_t)in.target - 1;
 			break;
 		case LDPARAM:
-			if (in.target >= 0) memcpy(&s[in.args[0].slot], parameters[in.target], 8);
-			else s[in.args[0].slot] = value(1);
+			if (in.target >= 0) memcpy(&s[in.slot[0]], parameters[in.target], 8);
+			else s[in.slot[0]] = value(1);
 			break;
 		case STPARAM:
-			s[in.args[0].slot] = value(1);
+			s[in.slot[0]] = value(1);
 			break;
 		case LDGLOBAL:
 		case STGLOBAL: {
@@ -496,7 +512,7 @@ static int thread(const Entry &e, void **parameters, std::vector<Slot> &s) {
 				v.u64 = 0;
 				if (load) {
 					memcpy((void *)&v, at + k * size, size);
-					s[in.args[k].slot] = v;
+					s[in.slot[k]] = v;
 				} else {
 					v = value(k + 1);
 					memcpy(at + k * size, (void *)&v, size);
@@ -505,39 +521,40 @@ static int thread(const Entry &e, void **parameters, std::vector<Slot> &s) {
 			break;
 		}
 		case PACK:
-			s[in.args[0].slot].u64 = (uint64_t)value(1).u32 | (uint64_t)value(2).u32 << 32;
+			s[in.slot[0]].u64 = (uint64_t)value(1).u32 | (uint64_t)value(2).u32 << 32;
 			break;
 		case UNPACK: {
 			uint64_t v = value(2).u64;
-			s[in.args[0].slot].u64 = (uint32_t)v;
-			s[in.args[1].slot].u64 = v >> 32;
+			s[in.slot[0]].u64 = (uint32_t)v;
+			s[in.slot[1]].u64 = v >> 32;
 			break;
 		}
 		case CALL: {
 			uint64_t args[4];
 			size_t n = in.args.size() - 1;
 			for (size_t i = 0; i < n; i++) args[i] = value(i + 1).u64;
-			if (!call_host(in.name, args, n, &s[in.args[0].slot].u64)) {
+			if (!call_host(in.name, args, n, &s[in.slot[0]].u64)) {
 				fprintf(stderr, "fakecuda: %s calls %s, which the host does not have\n", e.name.c_str(), in.name.c_str());
 				return 719;
 			}
 			break;
 		}
 		default:
-			s[in.args[0].slot] = arithmetic(in, value(1), value(2), value(3));
+			s[in.slot[0]] = arithmetic(in, value(1), value(2), value(3));
 		}
 	}
 	return 0;
 }
 
 int run(const Entry &e, void **parameters, dim3 grid, dim3 dims) {
-	std::vector<Slot> s(e.slots);
+	std::vector<Slot> s(e.slots + e.constants.size());
+	for (size_t i = 0; i < e.constants.size(); i++) s[e.slots + i].u64 = e.constants[i];
 	for (unsigned b = 0; b < grid.x; b++)
 		for (unsigned i = 0; i < dims.x; i++) {
-			memset((void *)s.data(), 0xCB, s.size() * sizeof(Slot));
+			memset((void *)s.data(), 0xCB, e.slots * sizeof(Slot));
 			s[0].u64 = i;
 			s[1].u64 = b;
-			if (int r = thread(e, parameters, s)) return r;
+			if (int r = thread(e, parameters, s.data())) return r;
 		}
 	return 0;
 }

@@ -21,6 +21,7 @@ struct Instruction {
 	int guard = -1; // register of the condition
 	bool unless = false;
 	std::vector<Operand> args;
+	int slot[6]; // of the arguments; constants have slots behind the registers
 	std::string name; // of the function called, or the label jumped to
 	int target = -1;
 	int kind = 0;
@@ -35,7 +36,8 @@ struct Entry {
 	std::string name;
 	std::vector<std::string> parameters;
 	std::vector<Instruction> code;
-	int slots = 0;
+	int slots = 0; // of registers
+	std::vector<uint64_t> constants = {0}; // in the slots behind these; absent arguments are the first
 };
 
 // parse reads the kernels of a module. On failure error says why.
