@@ -120,7 +120,7 @@ func TestConvWorkers(t *testing.T) {
 		{op.MaxPool, pool, []op.Shape{x}}, {op.MaxPoolGrad, pool, []op.Shape{x, half}}, {op.MaxPoolGradGrad, pool, []op.Shape{x, x}},
 		{op.AvgPool, pool, []op.Shape{x}}, {op.AvgPoolGrad, avg, []op.Shape{half}},
 	} {
-		for _, d := range dtype.Floats() {
+		for _, d := range isatest.Floats() {
 			g := ir.New(len(c.args))
 			var vals []*ir.Value
 			var in []driver.Buffer

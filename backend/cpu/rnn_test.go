@@ -25,7 +25,7 @@ func TestScanWorkers(t *testing.T) {
 	isatest.SkipEmulated(t, "how work is shared does not depend on the processor")
 	const steps, batch, units = 3, 70, 20
 	isatest.ForEach(t, func(t *testing.T) {
-		for _, d := range dtype.Floats() {
+		for _, d := range isatest.Floats() {
 			for _, cell := range []op.Cell{op.TanhCell, op.LSTMCell, op.GRUCell, op.GRUBeforeCell} {
 				s := &op.Scan{Cell: cell, Masked: true, Steps: true}
 				product := &op.Scan{Cell: cell, Masked: true, Product: true}
