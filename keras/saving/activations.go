@@ -22,11 +22,46 @@ var activationDefaults = map[string]any{
 	"gelu": false, "celu": 1.0, "glu": -1.0, "log_softmax": -1.0, "sparsemax": -1.0, "squareplus": 4.0, "hard_shrink": 0.5, "soft_shrink": 0.5,
 }
 
+// activationOperations are the activations that Keras's layers take with arguments as
+// operations of keras.ops, objects of the module activationModule.
+var activationOperations = map[string]string{
+	"gelu": "Gelu", "celu": "Celu", "glu": "Glu", "log_softmax": "LogSoftmax", "sparsemax": "Sparsemax", "squareplus": "Squareplus",
+	"hard_shrink": "HardShrink", "soft_shrink": "SoftShrink", "threshold": "Threshold", "leaky_relu": "LeakyRelu", "elu": "Elu",
+}
+
+const activationModule = "keras.src.ops.nn"
+
+// activationOperation is the operation of keras.ops that s is, or s itself, which Keras
+// refuses, if there is none.
+func activationOperation(s callspec.Spec) (any, error) {
+	class := activationOperations[s.Name]
+	if class == "" {
+		return s.String(), nil
+	}
+	o, err := objectOf(activationModule, class, s)
+	if err != nil {
+		return nil, err
+	}
+	o.RegisteredName = class
+	return o, nil
+}
+
+// operationText turns an operation of keras.ops that is an activation into its name with
+// arguments.
+func operationText(o *object) string {
+	c := *o
+	c.Config = maps.Clone(o.Config)
+	delete(c.Config, "name")
+	if c.Class == "Gelu" && c.Config["approximate"] == nil {
+		c.Config["approximate"] = true // the operation's default, which is not the activation's
+	}
+	return specOf(&c)
+}
+
 // activationObject turns "leaky_relu(negative_slope=0.4)" into the layer that
 // Keras loads in its place, with the policy dtype of the layer around it; ""
 // leaves the choice to Keras. A name without arguments, or with Keras's
-// defaults, stays a name. What Keras has no layer for is written as it is: it
-// loads here, and Keras refuses the name.
+// defaults, stays a name. What Keras has no layer for is an operation of keras.ops.
 func activationObject(text, dtype string) (any, error) {
 	s, err := callspec.Parse(text)
 	if err != nil {
@@ -43,7 +78,7 @@ func activationObject(text, dtype string) (any, error) {
 				return s.Name, nil
 			}
 		}
-		return s.String(), nil
+		return activationOperation(s)
 	}
 	made, err := objectOf("keras.layers", class, s)
 	if err != nil {
@@ -51,7 +86,7 @@ func activationObject(text, dtype string) (any, error) {
 	}
 	for name, v := range made.Config {
 		if x, isNumber := number(v); isNumber && x < 0 && name != "axis" {
-			return s.String(), nil // Keras's layer refuses it
+			return activationOperation(s) // Keras's layer refuses it
 		}
 	}
 	if dtype != "" {

@@ -14,7 +14,7 @@ import (
 )
 
 // TestActivationArguments: those that a layer of Keras has are written as this
-// layer, Keras's defaults are left out, and others are written as they are; all
+// layer, Keras's defaults are left out, and others are operations of keras.ops; all
 // compute the same when they are read back.
 func TestActivationArguments(t *testing.T) {
 	model := func(activation, dtype string) *keras.Model {
@@ -36,11 +36,11 @@ func TestActivationArguments(t *testing.T) {
 		"gelu(approximate=false)":        `"activation":"gelu"`,
 		"celu(1)":                        `"activation":"celu"`,
 		"soft_shrink(threshold=0.5)":     `"activation":"soft_shrink"`,
-		"gelu(approximate=true)":         `"activation":"gelu(approximate=True)"`,
-		"celu(alpha=2)":                  `"activation":"celu(alpha=2)"`,
-		"soft_shrink(0.25)":              `"activation":"soft_shrink(0.25)"`,
-		"threshold(1, 2)":                `"activation":"threshold(1, 2)"`,
-		"leaky_relu(negative_slope=-1)":  `"activation":"leaky_relu(negative_slope=-1)"`,
+		"gelu(approximate=true)":         `"activation":{"module":"keras.src.ops.nn","class_name":"Gelu","config":{"approximate":true},"registered_name":"Gelu"}`,
+		"celu(alpha=2)":                  `"activation":{"module":"keras.src.ops.nn","class_name":"Celu","config":{"alpha":2},"registered_name":"Celu"}`,
+		"soft_shrink(0.25)":              `"activation":{"module":"keras.src.ops.nn","class_name":"SoftShrink","config":{"threshold":0.25},"registered_name":"SoftShrink"}`,
+		"threshold(1, 2)":                `"activation":{"module":"keras.src.ops.nn","class_name":"Threshold","config":{"default_value":2,"threshold":1},"registered_name":"Threshold"}`,
+		"leaky_relu(negative_slope=-1)":  `"activation":{"module":"keras.src.ops.nn","class_name":"LeakyRelu","config":{"negative_slope":-1},"registered_name":"LeakyRelu"}`,
 	} {
 		const policy = "mixed_bfloat16"
 		want = strings.ReplaceAll(want, "POLICY", `{"module":"keras","class_name":"DTypePolicy","config":{"name":"`+policy+`"},"registered_name":null}`)

@@ -315,3 +315,47 @@ func TestWindowTravels(t *testing.T) {
 		t.Errorf("got %v after a window without overflow, want a step from %v", got, before)
 	}
 }
+
+// TestRateZero: a rate of 0 in a file of Keras is 0 here, moves nothing, and is 0 in the
+// file that is saved.
+func TestRateZero(t *testing.T) {
+	z, err := zip.OpenReader("testdata/graphs.zip")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "m.keras")
+	if err := os.WriteFile(path, memberOf(t, &z.Reader, "frozen_rate.keras"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m, err := saving.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Compile(keras.CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: &optimizers.SGD{LearningRate: 0.5}}); err != nil {
+		t.Fatal(err)
+	}
+	step := func() {
+		if _, err := m.TrainOnBatch(t.Context(), keras.Batch{X: keras.NewTensor([]float32{1, 2, 3, 4}, 1, 4), Y: keras.NewTensor([]float32{1, 2}, 1, 2)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step()
+	if err := saving.LoadWeights(path, m, saving.WithOptimizer(m.Optimizer())); err != nil {
+		t.Fatal(err)
+	}
+	want := must(t, m.Weights()[0])
+	step()
+	if got := must(t, m.Weights()[0]); !slices.Equal(got, want) {
+		t.Errorf("a step with a rate of 0 moved a weight from %v to %v", want, got)
+	}
+	saved := filepath.Join(dir, "m.weights.h5")
+	if err := saving.SaveWeights(saved, m, saving.WithOptimizer(m.Optimizer())); err != nil {
+		t.Fatal(err)
+	}
+	rate := optimizerIn(t, saved)["optimizer/vars/1"] // after iteration, as in Keras
+	if !bytes.HasSuffix(rate, make([]byte, 4)) || !bytes.HasPrefix(rate, []byte("float32")) {
+		t.Errorf("saved a rate of %q, want the float32 0", rate)
+	}
+}

@@ -198,6 +198,8 @@ var parameters = map[string][]string{
 	"glorot_uniform": {"seed"}, "glorot_normal": {"seed"}, "he_uniform": {"seed"}, "he_normal": {"seed"},
 	"lecun_uniform": {"seed"}, "lecun_normal": {"seed"},
 	"l1": {"l1"}, "l2": {"l2"}, "l1_l2": {"l1", "l2"}, "orthogonal_regularizer": {"factor", "mode"},
+	"gelu": {"approximate"}, "celu": {"alpha"}, "glu": {"axis"}, "log_softmax": {"axis"}, "sparsemax": {"axis"}, "squareplus": {"b"},
+	"hard_shrink": {"threshold"}, "soft_shrink": {"threshold"}, "threshold": {"threshold", "default_value"},
 	"relu": {"negative_slope", "max_value", "threshold"}, "leaky_relu": {"negative_slope"}, "elu": {"alpha"}, "softmax": {"axis"},
 	"max_norm": {"max_value", "axis"}, "unit_norm": {"axis"}, "min_max_norm": {"min_value", "max_value", "rate", "axis"},
 }
@@ -450,6 +452,10 @@ func (t *translation) ours(o *object, depth int) ([]byte, error) {
 		inner, err := decode(value)
 		if err != nil {
 			return nil, fmt.Errorf("layers: %s: field %q: %w", o.Class, name, err)
+		}
+		if isActivation(name) && isOperation(inner) {
+			out[name] = operationText(inner)
+			continue
 		}
 		if isActivation(name) && strings.HasPrefix(inner.Module, "keras.layers") {
 			if out[name], err = activationText(inner, o.Config["dtype"]); err != nil {

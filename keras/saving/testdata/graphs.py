@@ -35,6 +35,7 @@ import tensorflow as tf
 from keras import Input, Model, Sequential, ops, tree
 from keras import layers as L
 from keras.src.applications.convnext import LayerScale, StochasticDepth
+from keras.src.ops import nn
 from keras.src.ops.numpy import Add
 
 warnings.simplefilter("ignore")
@@ -216,6 +217,37 @@ def layers_as_activations():
     ])
 
 
+def operations_as_activations():  # without Sparsemax: in Keras 3.15 its results are 0, or no shares
+    x = Input((W,))
+    a = [nn.Gelu(approximate=True), nn.Gelu(approximate=False), nn.Celu(0.5), nn.LogSoftmax(axis=1), nn.Squareplus(b=2), nn.HardShrink(0.3),
+         nn.SoftShrink(0.2), nn.LeakyRelu(-0.1), nn.Elu(0.3), nn.Silu(), nn.Threshold(0.1, 0.2)]
+    return Model(x, [L.Dense(4, activation=f)(x) for f in a] + [L.Activation(nn.Glu(axis=1))(x), L.Activation(nn.Gelu(approximate=True))(x),
+                                                                   L.GRU(2, activation=nn.SoftShrink(0.2))(x[:, None])])
+
+
+def mask_and_states():  # a call with initial states uses only a mask that is an argument
+    i, h, m = Input((T,), dtype="int32"), Input((2,)), Input((T,), dtype="bool")
+    e = L.Embedding(7, W, mask_zero=True)(i)
+    return Model([i, h, m], [L.GRU(2, return_sequences=True)(e, initial_state=h), L.LSTM(2)(e, initial_state=[h, h]), L.LSTM(2)(e, initial_state=[h, h], mask=m),
+                             L.Bidirectional(L.GRU(2))(e, initial_state=[h, h]), L.Bidirectional(L.GRU(2, return_sequences=True))(e, initial_state=[h, h], mask=m),
+                             L.LSTM(2)(L.GRU(2, return_sequences=True)(e, initial_state=h))])
+
+
+def masked_merges():  # where all masks are false, Maximum and Minimum are the first input
+    i, j, x = Input((T,), dtype="int32"), Input((T,), dtype="int32"), Input((T, W))
+    a, b = L.Embedding(7, W, mask_zero=True)(i), L.Embedding(7, W, mask_zero=True)(j)
+    return Model([i, j, x], [y for l in [L.Maximum, L.Minimum, L.Multiply] for y in [l()([a, b]), l()([a, a]), l()([b, x]), l()([a, b, a])]]
+                 + [L.Dot(axes=-1)([a, b])])
+
+
+def steps_without_a_size():
+    x = Input((None, 3))
+    d = L.SpatialDropout1D(0.5)
+    d.trainable = False
+    return Model(x, [L.ZeroPadding1D((1, 2))(x), L.Cropping1D((0, 1))(d(x)), L.Reshape((-1, 1, 3))(x), L.Reshape((None, 3))(x), ops.pad(x, [[0, 0], [1, 1], [0, 0]]),
+                     L.GRU(2)(L.ZeroPadding1D(2)(x))])
+
+
 def pipeline():
     x = Input((W,))
     y = L.Pipeline([L.Dense(3), L.Dropout(0.1), L.Pipeline([L.LayerNormalization(), L.Dense(2)])])(x)
@@ -255,7 +287,7 @@ def frozen_rate():
 GOLDEN = [mask_of_embedding, mask_of_masking, mask_of_merge, mask_argument, mask_of_attention, initial_state, states_of_stacked_cells,
           arithmetic, broadcast, slices, shapes, reductions, elementwise, activations, images, structures, dict_in_model,
           time_distributed, layers_as_activations, pipeline, pipeline_in_sequential, convnext, shared_operation, operations_in_models,
-          frozen_rate]
+          frozen_rate, operations_as_activations, mask_and_states, masked_merges, steps_without_a_size]
 
 
 # Files.
