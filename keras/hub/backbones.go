@@ -49,15 +49,20 @@ func (b BertBackbone) Model() (*keras.Model, error) {
 // lists the results of the embeddings and of each layer.
 func (b BertBackbone) Encode(tokens, segments, padding *keras.Tensor) (hidden []*keras.Tensor, pooled *keras.Tensor) {
 	b = layers.Defaults(b)
-	table := &layers.Embedding{Name: "token_embedding", InputDim: b.VocabularySize, OutputDim: b.HiddenDim, EmbeddingsInitializer: bertInit}
+	hidden, _ = b.encode(tokens, segments, padding)
+	first := keras.Apply(&FirstToken{Name: "cls_token"}, hidden[b.NumLayers])
+	pooled = keras.Apply(&layers.Dense{Name: "pooled_dense", Units: b.HiddenDim, Activation: "tanh", KernelInitializer: bertInit}, first)
+	return hidden, pooled
+}
+
+// encode is Encode without the pooled output, and returns the table of the tokens.
+func (b BertBackbone) encode(tokens, segments, padding *keras.Tensor) (hidden []*keras.Tensor, table *layers.ReversibleEmbedding) {
+	table = &layers.ReversibleEmbedding{Name: "token_embedding", InputDim: b.VocabularySize, OutputDim: b.HiddenDim, EmbeddingsInitializer: bertInit}
 	x := keras.Apply(table, tokens)
 	positions := keras.Apply(&PositionEmbedding{Name: "position_embedding", SequenceLength: b.MaxSequenceLength, Initializer: bertInit}, x)
 	kinds := keras.Apply(&layers.Embedding{Name: "segment_embedding", InputDim: b.NumSegments, OutputDim: b.HiddenDim, EmbeddingsInitializer: bertInit}, segments)
 	x = keras.Apply(&layers.Add{Name: "embeddings_add"}, x, positions, kinds)
-	hidden = encoder(x, padding, b)
-	first := keras.Apply(&FirstToken{Name: "cls_token"}, hidden[b.NumLayers])
-	pooled = keras.Apply(&layers.Dense{Name: "pooled_dense", Units: b.HiddenDim, Activation: "tanh", KernelInitializer: bertInit}, first)
-	return hidden, pooled
+	return encoder(x, padding, b), table
 }
 
 // encoder applies what BERT and DistilBERT do with their embeddings.
@@ -105,12 +110,18 @@ func (d DistilBertBackbone) Model() (*keras.Model, error) {
 // Encode applies the encoder to Inputs of a model that is being made. It lists
 // the results of the embeddings and of each layer.
 func (d DistilBertBackbone) Encode(tokens, padding *keras.Tensor) (hidden []*keras.Tensor) {
-	d = layers.Defaults(d)
-	x := keras.Apply(&layers.Embedding{Name: "token_embedding", InputDim: d.VocabularySize, OutputDim: d.HiddenDim, EmbeddingsInitializer: bertInit}, tokens)
-	positions := keras.Apply(&PositionEmbedding{Name: "position_embedding", SequenceLength: d.MaxSequenceLength, Initializer: bertInit}, x)
-	x = keras.Apply(&layers.Add{Name: "embeddings_add"}, x, positions)
-	return encoder(x, padding, BertBackbone{NumLayers: d.NumLayers, NumHeads: d.NumHeads, HiddenDim: d.HiddenDim, IntermediateDim: d.IntermediateDim,
+	hidden, _ = layers.Defaults(d).encode(tokens, padding)
+	return hidden
+}
+
+// encode is Encode, and returns the table of the tokens.
+func (d DistilBertBackbone) encode(tokens, padding *keras.Tensor) (hidden []*keras.Tensor, table *layers.ReversibleEmbedding) {
+	both := &TokenAndPositionEmbedding{Name: "token_and_position_embedding", VocabularySize: d.VocabularySize, SequenceLength: d.MaxSequenceLength,
+		EmbeddingDim: d.HiddenDim, EmbeddingsInitializer: bertInit}
+	x := keras.Apply(both, tokens)
+	hidden = encoder(x, padding, BertBackbone{NumLayers: d.NumLayers, NumHeads: d.NumHeads, HiddenDim: d.HiddenDim, IntermediateDim: d.IntermediateDim,
 		Dropout: d.Dropout, Activation: d.Activation, LayerNormEpsilon: d.LayerNormEpsilon, Remat: d.Remat})
+	return hidden, both.tokens
 }
 
 // GPT2Backbone has the arguments of KerasHub's class of this name.

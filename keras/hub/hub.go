@@ -1,5 +1,5 @@
-// Package hub makes models from pretrained checkpoints: [BERT], [DistilBERT] and
-// [GPT2] from a directory in Hugging Face's layout, with config.json and
+// Package hub makes models from pretrained checkpoints: [BERT], [DistilBERT],
+// [GPT2], [BERTMaskedLM] and [DistilBERTMaskedLM] from a directory in Hugging Face's layout, with config.json and
 // model.safetensors. Layers and arguments have KerasHub's names. Package
 // keras/hub/tokenizer reads the tokenizer of the same directory.
 //
@@ -253,13 +253,14 @@ type family struct {
 	prefix string // before all names, in checkpoints with a head
 	probe  string // a name, without prefix, that tells the family
 	source func(layer, weight string) saving.Source
+	head   func(layer, weight string) saving.Source // of a head, whose names have no prefix; nil: none
 }
 
 // families of checkpoints.
 var families = []family{
-	{"bert.", "embeddings.token_type_embeddings.weight", bertSource},
-	{"distilbert.", "transformer.layer.0.ffn.lin1.weight", distilBertSource},
-	{"transformer.", "h.0.attn.c_attn.weight", gpt2Source},
+	{"bert.", "embeddings.token_type_embeddings.weight", bertSource, bertHead},
+	{"distilbert.", "transformer.layer.0.ffn.lin1.weight", distilBertSource, distilBertHead},
+	{"transformer.", "h.0.attn.c_attn.weight", gpt2Source, nil},
 }
 
 // sourceIn returns where the checkpoint s has each weight.
@@ -269,9 +270,12 @@ func sourceIn(s *saving.Safetensors) func(string) saving.Source {
 			if s.Has(prefix + f.probe) {
 				return func(weight string) saving.Source {
 					cut := strings.LastIndex(weight, "/")
-					from := f.source(weight[:max(cut, 0)], weight[cut+1:])
+					layer, weight := weight[:max(cut, 0)], weight[cut+1:]
+					from := f.source(layer, weight)
 					if from.Tensor != "" {
 						from.Tensor = prefix + from.Tensor
+					} else if f.head != nil {
+						from = f.head(layer, weight)
 					}
 					// Checkpoints that came from TensorFlow.
 					if old := strings.NewReplacer("LayerNorm.weight", "LayerNorm.gamma", "LayerNorm.bias", "LayerNorm.beta").Replace(from.Tensor); !s.Has(from.Tensor) && s.Has(old) {
@@ -344,10 +348,39 @@ func bertSource(layer, weight string) saving.Source {
 	return saving.Source{}
 }
 
-func distilBertSource(layer, weight string) saving.Source {
+// bertHead is where a checkpoint of BertForMaskedLM has the weights of a [MaskedLMHead].
+func bertHead(layer, weight string) saving.Source {
+	const at = "cls.predictions."
 	switch layer {
-	case "token_embedding", "position_embedding", "embeddings_layer_norm":
+	case "mlm_head/intermediate_dense":
+		return linear(at+"transform.dense", weight)
+	case "mlm_head/intermediate_layer_norm":
+		return normalization(at+"transform.LayerNorm", weight)
+	case "mlm_head":
+		return saving.Source{Tensor: at + "bias"}
+	}
+	return saving.Source{}
+}
+
+// distilBertHead is bertHead for DistilBertForMaskedLM.
+func distilBertHead(layer, weight string) saving.Source {
+	switch layer {
+	case "mlm_head/intermediate_dense":
+		return linear("vocab_transform", weight)
+	case "mlm_head/intermediate_layer_norm":
+		return normalization("vocab_layer_norm", weight)
+	case "mlm_head":
+		return saving.Source{Tensor: "vocab_projector.bias"}
+	}
+	return saving.Source{}
+}
+
+func distilBertSource(layer, weight string) saving.Source {
+	if layer == "embeddings_layer_norm" {
 		return bertSource(layer, weight)
+	}
+	if table, ok := strings.CutPrefix(layer, "token_and_position_embedding/"); ok {
+		return bertSource(table, weight)
 	}
 	number, rest := split(layer)
 	if number == "" {
@@ -405,7 +438,7 @@ func gpt2Source(layer, weight string) saving.Source {
 		return from
 	case "self_attention/attention_output":
 		return conv(at + "attn.c_proj")
-	case "self_attention_norm":
+	case "self_attention_layer_norm":
 		return normalization(at+"ln_1", weight)
 	case "feedforward_intermediate_dense":
 		return conv(at + "mlp.c_fc")

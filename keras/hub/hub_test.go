@@ -1,10 +1,13 @@
 package hub
 
 import (
+	"bytes"
 	"flag"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/keras"
@@ -148,6 +151,102 @@ func TestGPT2(t *testing.T) {
 			y := must(m.Predict(t.Context(), input(s, "token_ids", "padding_mask"))).Unpack()
 			near(t, name+" "+dir+": sequence_output", y[0], s, "sequence_output")
 			near(t, name+" "+dir+": logits", y[1], s, "logits")
+		}
+	}
+}
+
+// TestMaskedLM: the logits at some positions are those that transformers has there.
+func TestMaskedLM(t *testing.T) {
+	for name := range policies {
+		under(t, name)
+		for _, c := range []struct {
+			kind   string
+			load   func(string) (*Pretrained, error)
+			inputs []string
+		}{
+			{"bert", BERTMaskedLM, []string{"token_ids", "segment_ids", "padding_mask"}},
+			{"distilbert_mlm", DistilBERTMaskedLM, []string{"token_ids", "padding_mask"}},
+		} {
+			for _, dir := range directories(c.kind) {
+				s := expected(t, dir)
+				m, err := c.load(dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(m.Report.Missing) > 0 || slices.ContainsFunc(m.Report.Unused, func(n string) bool { return !strings.Contains(n, "pooler") }) {
+					t.Errorf("%s: got %v, want all weights but a pooler's", dir, m.Report)
+				}
+				in := input(s, c.inputs...)
+				shape := in.Unpack()[0].Shape()
+				every := make([]int32, shape.Size())
+				for i := range every {
+					every[i] = int32(i % shape[1])
+				}
+				logits := func(positions *keras.Tensor) *keras.Tensor {
+					return must(m.Predict(t.Context(), keras.Tuple(append(slices.Clone(in.Unpack()), positions)...)))
+				}
+				all := logits(keras.NewTensor(every, shape...))
+				near(t, name+" "+dir+": logits", all, s, "logits")
+				few := logits(keras.NewTensor([]int32{2, 0, 1, 1, 0, 2}, 3, 2))
+				n := all.Dim(2)
+				have, of := must(few.Float64s()), must(all.Float64s())
+				for i, at := range []int{2, 0, shape[1] + 1, shape[1] + 1, 2 * shape[1], 2*shape[1] + 2} {
+					// Other products share a tile, which may round otherwise.
+					if largest, _ := apart(t, dir, have[i*n:(i+1)*n], of[at*n:(at+1)*n]); largest > 0.02 || largest > 1e-5 && name == "float32" {
+						t.Errorf("%s %s: logits at position %d differ by %v", name, dir, at, largest)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestMaskedLMErrors: positions outside of their sequence, and checkpoints that are not
+// tied or have no head.
+func TestMaskedLMErrors(t *testing.T) {
+	m := must(BERTMaskedLM("testdata/bert"))
+	one := func(v ...int32) *keras.Tensor { return keras.NewTensor(v, 2, len(v)/2) }
+	for _, at := range []int32{3, -1} { // 3 would be the first step of the second sequence
+		if y, err := m.Predict(t.Context(), keras.Tuple(one(1, 2, 3, 4, 5, 6), one(0, 0, 0, 0, 0, 0), one(1, 1, 1, 1, 1, 1), one(at, 0))); err == nil {
+			t.Errorf("got %v for position %d of 3, want an error", y.Type(), at)
+		}
+	}
+	if _, err := DistilBERTMaskedLM("testdata/distilbert"); err == nil || !strings.Contains(err.Error(), `no tensor "vocab_`) {
+		t.Errorf("got error %v for a checkpoint without a head", err)
+	}
+	dir := t.TempDir()
+	config := must(os.ReadFile("testdata/bert/config.json"))
+	config = bytes.Replace(config, []byte("{"), []byte(`{"tie_word_embeddings": false, `), 1)
+	config = bytes.Replace(config, []byte(`"tie_word_embeddings": true,`), nil, 1)
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := BERTMaskedLM(dir); err == nil || !strings.Contains(err.Error(), "got tie_word_embeddings false") {
+		t.Errorf("got error %v", err)
+	}
+}
+
+// TestLayerNames: weights have the paths that they have in KerasHub.
+func TestLayerNames(t *testing.T) {
+	for name, c := range map[string]struct {
+		model func() (*keras.Model, error)
+		want  []string
+	}{
+		"BERT": {must(BertConfig("testdata/bert")).MaskedLM, []string{"token_embedding/embeddings", "segment_embedding/embeddings", "transformer_layer_0/self_attention_layer/query/kernel",
+			"transformer_layer_0/self_attention_layer_norm/gamma", "transformer_layer_1/feedforward_layer_norm/beta", "mlm_head/intermediate_layer_norm/gamma", "mlm_head/output_bias"}},
+		"DistilBERT": {must(DistilBertConfig("testdata/distilbert")).Model, []string{"token_and_position_embedding/token_embedding/embeddings",
+			"token_and_position_embedding/position_embedding/position_embeddings", "embeddings_layer_norm/gamma", "transformer_layer_0/feedforward_output_dense/bias"}},
+		"GPT-2": {must(GPT2Config("testdata/gpt2")).Model, []string{"token_embedding/embeddings", "transformer_layer_0/self_attention/query/kernel",
+			"transformer_layer_0/self_attention_layer_norm/gamma", "transformer_layer_0/feedforward_intermediate_dense/kernel", "layer_norm/beta"}},
+	} {
+		var names []string
+		for _, w := range must(c.model()).Weights() {
+			names = append(names, w.Name())
+		}
+		for _, want := range c.want {
+			if !slices.Contains(names, want) {
+				t.Errorf("%s: there is no weight %s in %q", name, want, names)
+			}
 		}
 	}
 }

@@ -66,6 +66,56 @@ func (p *PositionEmbedding) at(positions *keras.Tensor) *keras.Tensor {
 	return p.table.Variable.Value().Gather(positions).Cast(p.ComputeDType()).ExpandDims(1)
 }
 
+// TokenAndPositionEmbedding is the sum of a vector for each token and one for its
+// position, both learned (KerasHub's layer of this name).
+//
+// Shapes: int [batch steps] → [batch steps EmbeddingDim]. Weights:
+// token_embedding/embeddings [VocabularySize EmbeddingDim],
+// position_embedding/position_embeddings [SequenceLength EmbeddingDim].
+type TokenAndPositionEmbedding struct {
+	VocabularySize        int    // required
+	SequenceLength        int    // longest sequence; required
+	EmbeddingDim          int    // required
+	EmbeddingsInitializer string `default:"uniform"`
+	Name, DType           string
+
+	layers.Base
+	tokens    *layers.ReversibleEmbedding
+	positions *PositionEmbedding
+}
+
+// Config returns the fields Name and DType.
+func (e *TokenAndPositionEmbedding) Config() layers.Config {
+	return layers.Config{Name: e.Name, DType: e.DType}
+}
+
+// Build makes the tables.
+func (e *TokenAndPositionEmbedding) Build(in ...layers.Shape) error {
+	c := layers.Defaults(*e)
+	e.tokens = &layers.ReversibleEmbedding{InputDim: c.VocabularySize, OutputDim: c.EmbeddingDim, EmbeddingsInitializer: c.EmbeddingsInitializer}
+	e.positions = &PositionEmbedding{SequenceLength: c.SequenceLength, Initializer: c.EmbeddingsInitializer}
+	e.AddLayer("token_embedding", e.tokens)
+	e.AddLayer("position_embedding", e.positions)
+	return e.CheckInput(in...)
+}
+
+// CheckInput requires one sequence of at most SequenceLength tokens.
+func (e *TokenAndPositionEmbedding) CheckInput(in ...layers.Shape) error {
+	if len(in) != 1 || len(in[0]) != 2 {
+		return fmt.Errorf("got inputs %v, want one [batch steps]", in)
+	}
+	if in[0][1] > e.SequenceLength {
+		return fmt.Errorf("got %d steps, want at most SequenceLength, %d", in[0][1], e.SequenceLength)
+	}
+	return nil
+}
+
+// Call computes the layer on x.
+func (e *TokenAndPositionEmbedding) Call(p layers.Pass, x *keras.Tensor) *keras.Tensor {
+	y := layers.Apply(e.tokens, p, x)
+	return y.Add(layers.Apply(e.positions, p, y))
+}
+
 // block has the fields that both Transformer layers share.
 type block struct {
 	intermediateDim, numHeads    int
@@ -104,7 +154,7 @@ func (b *block) build(base *layers.Base, in []layers.Shape, attention string) er
 	b.output = &layers.Dense{Units: in[0][2], KernelInitializer: b.kernel, BiasInitializer: b.bias}
 	b.outDropout = &layers.Dropout{Rate: b.dropout}
 	base.AddLayer(attention, b.attention)
-	base.AddLayer(attention+"_norm", b.attentionNorm)
+	base.AddLayer("self_attention_layer_norm", b.attentionNorm)
 	base.AddLayer("self_attention_dropout", b.attentionDropout)
 	base.AddLayer("feedforward_layer_norm", b.norm)
 	base.AddLayer("feedforward_intermediate_dense", b.inner)

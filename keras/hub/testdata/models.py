@@ -2,7 +2,7 @@
 
 python models.py DIR [--large]
 
-DIR/bert, DIR/distilbert, DIR/gpt2 are in Hugging Face's layout, without tokenizers.
+DIR/bert, DIR/distilbert, DIR/distilbert_mlm, DIR/gpt2 are in Hugging Face's layout, without tokenizers.
 expected.safetensors in each has the inputs and the results, and under NAME/bfloat16 and
 NAME/float16 those of torch.autocast. --large makes more realistic sizes.
 """
@@ -11,7 +11,7 @@ import sys
 
 import torch
 from safetensors.torch import save_file
-from transformers import (BertConfig, BertForMaskedLM, DistilBertConfig, DistilBertModel, GPT2Config,
+from transformers import (BertConfig, BertForMaskedLM, DistilBertConfig, DistilBertForMaskedLM, DistilBertModel, GPT2Config,
                           GPT2LMHeadModel)
 from transformers.models.bert.modeling_bert import BertPooler
 
@@ -84,3 +84,7 @@ with torch.no_grad():
     new = positions - 6
     greedy = m.generate(prompt, max_new_tokens=new, do_sample=False, eos_token_id=None, pad_token_id=0)
     write("gpt2", m, inputs, results | {"prompt": prompt.int(), "greedy": greedy.int()})
+
+    m = shake(DistilBertForMaskedLM(DistilBertConfig(vocab_size=vocab, dim=hidden, n_layers=layers, n_heads=heads, hidden_dim=inner,
+                                                     max_position_embeddings=positions, initializer_range=spread)))
+    write("distilbert_mlm", m, inputs, under_autocast(lambda: {"logits": m(input_ids=ids, attention_mask=mask).logits}))
