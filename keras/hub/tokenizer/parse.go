@@ -186,14 +186,8 @@ func parseNormalizer(b json.RawMessage) (normalizer, error) {
 		with := []rune(c.Prepend)
 		return func(t text) text { return prepend(t, with) }, nil
 	case "Replace":
-		literal, expression, err := parsePattern(c.Pattern)
-		if err != nil {
-			return nil, err
-		}
-		if expression != nil {
-			return replaceExpression(expression, []rune(c.Content)), nil
-		}
-		return replace([]rune(literal), []rune(c.Content)), nil
+		find, err := parsePattern(c.Pattern)
+		return replaceMatches(find, []rune(c.Content)), err
 	case "Precompiled":
 		m, err := parseCharsmap(c.Charsmap)
 		if err != nil {
@@ -235,16 +229,6 @@ func parsePreTokenizer(b json.RawMessage) (splitter, error) {
 		return nil, err
 	}
 	all := sets()
-	of := func(s *set) func(t text, i int) (from, to int, ok bool) {
-		return func(t text, i int) (from, to int, ok bool) {
-			for ; i < len(t); i++ {
-				if s.has(t[i].r) {
-					return i, i + 1, true
-				}
-			}
-			return 0, 0, false
-		}
-	}
 	behavior := func(unset string) (string, error) {
 		if c.Behavior == "" && unset != "" {
 			return unset, nil
@@ -285,19 +269,19 @@ func parsePreTokenizer(b json.RawMessage) (splitter, error) {
 		return metaspace(mark, scheme, yes(c.Split)), err
 	case "Punctuation":
 		how, err := behavior(isolated)
-		return separate(of(all.punctuation), how, false), err
+		return separate(members(all.punctuation), how, false), err
 	case "Digits":
 		if c.IndividualDigits {
-			return separate(of(all.numeric), isolated, false), nil
+			return separate(members(all.numeric), isolated, false), nil
 		}
-		return separate(of(all.numeric), contiguous, false), nil
+		return separate(members(all.numeric), contiguous, false), nil
 	case "Split":
 		how, err := behavior("")
 		if err != nil {
 			return nil, err
 		}
-		literal, expression, err := parsePattern(c.Pattern)
-		return separate(matches(literal, expression), how, c.Invert), err
+		find, err := parsePattern(c.Pattern)
+		return separate(find, how, c.Invert), err
 	}
 	return nil, unsupported(k)
 }
@@ -545,16 +529,8 @@ func parseDecoder(b json.RawMessage) (decoder, error) {
 	case "ByteFallback":
 		return byteFallbackDecoder, nil
 	case "Replace":
-		literal, expression, err := parsePattern(c.Pattern)
-		if err != nil {
-			return nil, err
-		}
-		return mapTokens(func(_ int, s string) string {
-			if expression != nil {
-				return expression.ReplaceAllLiteralString(s, c.Content)
-			}
-			return strings.ReplaceAll(s, literal, c.Content)
-		}), nil
+		find, err := parsePattern(c.Pattern)
+		return mapTokens(func(_ int, s string) string { return replaceString(find, s, c.Content) }), err
 	case "Strip":
 		r, n := utf8.DecodeRuneInString(c.Content)
 		if n == 0 || n != len(c.Content) || c.Start < 0 || c.Stop < 0 || c.Start > maxFile || c.Stop > maxFile {

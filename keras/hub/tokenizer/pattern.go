@@ -4,38 +4,38 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 )
 
+// A finder prepares the search of a pattern in a text. The function that it returns finds
+// the first match from character i on; calls on one text must have growing i.
+type finder func(t text) func(i int) (from, to int, ok bool)
+
 // parsePattern reads a pattern: a text, or a regular expression.
-func parsePattern(b json.RawMessage) (literal string, expression *regexp.Regexp, err error) {
+func parsePattern(b json.RawMessage) (finder, error) {
 	var p struct{ String, Regex *string }
 	if err := json.Unmarshal(b, &p); err != nil {
-		return "", nil, fmt.Errorf("pattern: %w", err)
+		return nil, fmt.Errorf("pattern: %w", err)
 	}
 	switch {
 	case p.String != nil && *p.String != "":
-		return *p.String, nil, nil
+		return literal([]rune(*p.String)), nil
 	case p.Regex != nil:
-		// The white space and the words of Go's expressions are ASCII, others' are Unicode.
-		if strings.Contains(*p.Regex, `\s`) || strings.Contains(*p.Regex, `\w`) || strings.Contains(*p.Regex, `\d`) || strings.Contains(*p.Regex, `\b`) || strings.Contains(*p.Regex, `\S`) || strings.Contains(*p.Regex, `\W`) {
-			return "", nil, fmt.Errorf("pattern: got %s, and classes such as \\s mean something else in Go", safeio.Quote(*p.Regex))
+		e, err := compile(*p.Regex)
+		if err != nil {
+			return nil, fmt.Errorf("pattern: %s: %w", safeio.Quote(*p.Regex), err)
 		}
-		expression, err = regexp.Compile(*p.Regex)
-		return "", expression, err
+		return e.in, nil
 	}
-	return "", nil, errors.New("pattern: got neither String nor Regex")
+	return nil, errors.New("pattern: got neither String nor Regex")
 }
 
-// matches returns a function that finds the first match in t from character i on.
-func matches(literal string, expression *regexp.Regexp) func(t text, i int) (from, to int, ok bool) {
-	if expression == nil {
-		content := []rune(literal)
-		return func(t text, i int) (from, to int, ok bool) {
+// literal finds a text that is not empty.
+func literal(content []rune) finder {
+	return func(t text) func(i int) (from, to int, ok bool) {
+		return func(i int) (from, to int, ok bool) {
 			for ; i+len(content) <= len(t); i++ {
 				if startsWith(t[i:], content) {
 					return i, i + len(content), true
@@ -44,36 +44,74 @@ func matches(literal string, expression *regexp.Regexp) func(t text, i int) (fro
 			return 0, 0, false
 		}
 	}
-	return func(t text, i int) (from, to int, ok bool) {
-		s := t[i:].String()
-		at := expression.FindStringIndex(s)
-		if at == nil {
+}
+
+// members finds characters of a set.
+func members(s *set) finder {
+	return func(t text) func(i int) (from, to int, ok bool) {
+		return func(i int) (from, to int, ok bool) {
+			for ; i < len(t); i++ {
+				if s.has(t[i].r) {
+					return i, i + 1, true
+				}
+			}
 			return 0, 0, false
 		}
-		from = i + utf8.RuneCountInString(s[:at[0]])
-		return from, from + utf8.RuneCountInString(s[at[0]:at[1]]), true
 	}
 }
 
-// replaceExpression replaces matches of a regular expression.
-func replaceExpression(expression *regexp.Regexp, with []rune) normalizer {
+// each calls f with the matches in t, in order. A match of nothing right after another
+// match is none.
+func (find finder) each(t text, f func(from, to int)) {
+	next := find(t)
+	last := -1
+	for i := 0; i <= len(t); {
+		from, to, ok := next(i)
+		if !ok {
+			return
+		}
+		if i = to; to == from {
+			i++
+		}
+		if to > from || from != last {
+			f(from, to)
+		}
+		last = to
+	}
+}
+
+// replaceMatches replaces matches of a pattern that are not empty. What replaces one has the place of its
+// last character.
+func replaceMatches(find finder, with []rune) normalizer {
 	return func(t text) text {
 		var out text
-		s := t.String()
-		at, char := 0, 0 // bytes of s and characters of t that are done
-		for _, m := range expression.FindAllStringIndex(s, -1) {
-			from := char + utf8.RuneCountInString(s[at:m[0]])
-			to := from + utf8.RuneCountInString(s[m[0]:m[1]])
-			out = append(out, t[char:from]...)
-			if to > from {
-				for _, r := range with {
-					c := t[to-1]
-					c.r = r
-					out = append(out, c)
-				}
+		at := 0
+		find.each(t, func(from, to int) {
+			out = append(out, t[at:from]...)
+			at = to
+			if from == to {
+				return
 			}
-			at, char = m[1], to
-		}
-		return append(out, t[char:]...)
+			for _, r := range with {
+				c := t[to-1]
+				c.r = r
+				out = append(out, c)
+			}
+		})
+		return append(out, t[at:]...)
 	}
+}
+
+// replaceString is replaceMatches of a string.
+func replaceString(find finder, s, with string) string {
+	t := textOf(s, 0)
+	var out strings.Builder
+	at := 0
+	find.each(t, func(from, to int) {
+		if from < to {
+			out.WriteString(t[at:from].String() + with)
+			at = to
+		}
+	})
+	return out.String() + t[at:].String()
 }

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +27,11 @@ func parseSet(text string) *set {
 		at += rune(n)
 		s.edges = append(s.edges, at)
 	}
+	return s.withASCII()
+}
+
+// withASCII fills in s.ascii.
+func (s *set) withASCII() *set {
 	for r := range rune(128) {
 		if s.find(r) {
 			s.ascii[r/64] |= 1 << (r % 64)
@@ -90,6 +96,51 @@ var sets = sync.OnceValue(func() (all struct {
 	}
 	return all
 })
+
+// categories are sets that category has parsed, by name.
+var categories sync.Map
+
+// category returns the characters of a general category, "Lu" or "L", of a script, or of
+// a class "s", "d" or "w"; nil if the name is unknown.
+func category(name string) *set {
+	if s, ok := categories.Load(name); ok {
+		return s.(*set)
+	}
+	text, ok := categorySets[name]
+	s := &set{}
+	switch {
+	case ok:
+		s = parseSet(text)
+	case len(name) != 1:
+		return nil
+	case name == "C": // includes what is not assigned
+		return nil
+	default: // the union of its parts
+		var ranges [][2]rune
+		for part := range categorySets {
+			if len(part) == 2 && part[:1] == name {
+				e := category(part).edges
+				for i := 0; i+1 < len(e); i += 2 {
+					ranges = append(ranges, [2]rune{e[i], e[i+1]})
+				}
+			}
+		}
+		if ranges == nil {
+			return nil
+		}
+		slices.SortFunc(ranges, func(a, b [2]rune) int { return int(a[0] - b[0]) })
+		for _, r := range ranges { // which do not overlap
+			if n := len(s.edges); n > 0 && s.edges[n-1] == r[0] {
+				s.edges[n-1] = r[1]
+			} else {
+				s.edges = append(s.edges, r[0], r[1])
+			}
+		}
+		s = s.withASCII()
+	}
+	categories.Store(name, s)
+	return s
+}
 
 // toLower returns the small letter of r.
 func toLower(r rune) rune {

@@ -220,34 +220,20 @@ type match struct {
 	is       bool
 }
 
-// separate splits texts at the matches of a pattern. find returns the places of
-// the first match in t from i on.
-func separate(find func(t text, i int) (from, to int, ok bool), behavior string, invert bool) splitter {
+// separate splits texts at the matches of a pattern.
+func separate(find finder, behavior string, invert bool) splitter {
 	return each(func(t text, add func(text)) {
 		var all []match
 		at := 0
-		for i := 0; i < len(t); {
-			from, to, ok := find(t, i)
-			if !ok {
-				break
-			}
-			if to == from { // nothing: no piece
-				i = to + 1
-				continue
-			}
+		find.each(t, func(from, to int) {
 			if from > at {
-				all = append(all, match{at, from, false})
+				all = append(all, match{at, from, invert})
 			}
-			all = append(all, match{from, to, true})
-			at, i = to, to
-		}
+			all = append(all, match{from, to, !invert})
+			at = to
+		})
 		if at < len(t) {
-			all = append(all, match{at, len(t), false})
-		}
-		if invert {
-			for i := range all {
-				all[i].is = !all[i].is
-			}
+			all = append(all, match{at, len(t), invert})
 		}
 		for _, m := range merge(all, behavior) {
 			add(t[m.from:m.to])

@@ -1,4 +1,4 @@
-"""Writes ../unicode_tables.go: which characters the package tokenizers takes for what.
+"""Writes ../unicode_tables.go and ../category_tables.go: which characters the package tokenizers takes for what.
 
 It asks the installed version about every character. Its libraries have tables of
 different versions of Unicode, and Go's package unicode has another one.
@@ -29,6 +29,14 @@ sets = {
 
 def byte_level_text(c):
     return "".join(pieces(byte_level, c))
+
+
+def in_base_36(n):
+    digits = ""
+    while n or not digits:
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[n % 36] + digits
+        n //= 36
+    return digits
 
 
 characters = [chr(i) for i in range(0x110000) if not 0xD800 <= i <= 0xDFFF]
@@ -63,3 +71,30 @@ with open("../unicode_tables.go", "w") as f:
     pairs = [c + lower.normalize_str(c) for c in characters if ord(c) > 0x1C88 and len(lower.normalize_str(c)) == 1 and lower.normalize_str(c) != c
              and (0x1C89 == ord(c) or 0xA7CB <= ord(c) <= 0xA7DC or 0x10D50 <= ord(c) <= 0x10D65 or 0x16EA0 <= ord(c) <= 0x16EB8)]
     f.write('\t"' + "".join("\\U%08x\\U%08x" % tuple(map(ord, p)) for p in pairs) + '"\n')
+
+
+# Classes of regular expressions: general categories, \\s, \\d, \\w, and \\w between brackets, which has no ² ³ ¹.
+names = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co Han Hiragana Katakana Hangul Thai".split() + ["s", "d", "w", "[w]"]
+with open("../category_tables.go", "w") as f:
+    f.write(f"// Written by testdata/unicode.py with tokenizers {tokenizers.__version__}. DO NOT EDIT.\n\npackage tokenizer\n\n")
+    f.write("// categorySets are classes of characters in regular expressions, as ranges like those of unicode_tables.go.\nvar categorySets = map[string]string{\n")
+    for name in names:
+        text = "[\\w_]" if name == "[w]" else "\\" + name if len(name) == 1 else "\\p{" + name + "}"
+        split = P.Split(tokenizers.Regex(text), "removed")
+        edges, inside = [], False
+        for c in characters + [None]:
+            now = c is not None and not split.pre_tokenize_str(c)
+            if now != inside:
+                edges.append(ord(c) if c else 0x110000)
+                inside = now
+        lines, line, at = [], "", 0
+        for e in edges:
+            t = in_base_36(e - at)
+            at = e
+            if len(line) + len(t) > 115:
+                lines.append(line)
+                line = ""
+            line += t + " "
+        lines.append(line)
+        f.write(f'\t"{name}": "" +\n' + " +\n".join(f'\t\t"{l}"' for l in lines) + ",\n")
+    f.write("}\n")
