@@ -276,31 +276,6 @@ func composed(a, b rune) (rune, bool) {
 	return r, n == len(one) && r != a
 }
 
-// replace replaces a pattern that is text.
-func replace(pattern, with []rune) normalizer {
-	return func(t text) text {
-		var out text
-		from := 0
-		for i := 0; len(pattern) > 0 && i+len(pattern) <= len(t); {
-			if !startsWith(t[i:], pattern) {
-				i++
-				continue
-			}
-			out = append(out, t[from:i]...)
-			last := t[i+len(pattern)-1]
-			for _, r := range with {
-				out = append(out, char{r, last.from, last.to})
-			}
-			i += len(pattern)
-			from = i
-		}
-		if from == 0 {
-			return t
-		}
-		return append(out, t[from:]...)
-	}
-}
-
 // startsWith reports whether t starts with s.
 func startsWith(t text, s []rune) bool {
 	if len(t) < len(s) {
