@@ -1,0 +1,141 @@
+package serving
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// HandlerOptions bounds and guards a handler. The zero value is ready to use.
+type HandlerOptions struct {
+	// MaxBody is the most bytes of a request's body, 64 MiB by default.
+	MaxBody int64
+	// Auth is called before each request but those of /v2/health. After an error the
+	// answer is 401, without its text. By default everybody is let in.
+	Auth func(*http.Request) error
+}
+
+// handler has the HTTP side of both protocols.
+type handler struct {
+	s *Server
+	o HandlerOptions
+}
+
+// Handler returns a handler of both protocols, for the root of a server: its paths
+// begin with /v1/models and /v2. Errors are JSON.
+func (s *Server) Handler(o HandlerOptions) http.Handler {
+	if o.MaxBody == 0 {
+		o.MaxBody = 64 << 20
+	}
+	h := &handler{s, o}
+	open := http.NewServeMux()
+	open.HandleFunc("GET /v2/health/live", func(w http.ResponseWriter, r *http.Request) {
+		reply(w, http.StatusOK, map[string]bool{"live": true})
+	})
+	open.HandleFunc("GET /v2/health/ready", func(w http.ResponseWriter, r *http.Request) {
+		replyReady(w, s.Ready(), map[string]any{"ready": s.Ready()})
+	})
+	guarded := http.NewServeMux()
+	h.handleOIP(guarded)
+	h.handleTF(guarded)
+	guarded.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		fail(w, errorf(http.StatusNotFound, "there is no %s %s", r.Method, quoted(r.URL.Path)))
+	})
+	open.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if o.Auth != nil && o.Auth(r) != nil {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			fail(w, errorf(http.StatusUnauthorized, "not authorized"))
+			return
+		}
+		guarded.ServeHTTP(w, r)
+	})
+	return open
+}
+
+// inference is a handler of inference requests: answer finds the version, reads the
+// body and writes nothing before it can answer. What it returns is observed.
+func (h *handler) inference(protocol string, answer func(w http.ResponseWriter, r *http.Request, o *Observation) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		begun := time.Now()
+		o := Observation{Protocol: protocol}
+		err := answer(w, r, &o)
+		if err != nil {
+			fail(w, err)
+		}
+		h.s.observed(o, begun, err)
+	}
+}
+
+// body reads the body of a request.
+func (h *handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if c := r.Header.Get("Content-Encoding"); c != "" && c != "identity" {
+		return nil, errorf(http.StatusUnsupportedMediaType, "Content-Encoding is %s, want a body that is not compressed", quoted(c))
+	}
+	if r.ContentLength > h.o.MaxBody {
+		return nil, errorf(http.StatusRequestEntityTooLarge, "the body has %d bytes, want at most %d", r.ContentLength, h.o.MaxBody)
+	}
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.o.MaxBody))
+	var big *http.MaxBytesError
+	switch {
+	case errors.As(err, &big):
+		return nil, errorf(http.StatusRequestEntityTooLarge, "the body has more than %d bytes", h.o.MaxBody)
+	case err != nil:
+		return nil, badRequest("reading the body: %w", err)
+	}
+	return b, nil
+}
+
+// parseVersion reads the number of a version in a path; "" is 0.
+func parseVersion(text string) (int, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || n < 1 {
+		return 0, badRequest("version %s: want a number of at least 1", quoted(text))
+	}
+	return int(n), nil
+}
+
+func reply(w http.ResponseWriter, status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // maps of texts and numbers
+	}
+	write(w, status, "application/json", b)
+}
+
+func replyReady(w http.ResponseWriter, ready bool, v any) {
+	status := http.StatusOK
+	if !ready {
+		status = http.StatusServiceUnavailable
+	}
+	reply(w, status, v)
+}
+
+// write sends an answer in pieces. A client that has gone needs no answer.
+func write(w http.ResponseWriter, status int, contentType string, pieces ...[]byte) {
+	n := 0
+	for _, p := range pieces {
+		n += len(p)
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Content-Length", strconv.Itoa(n))
+	w.WriteHeader(status)
+	for _, p := range pieces {
+		if _, err := w.Write(p); err != nil {
+			return
+		}
+	}
+}
+
+func fail(w http.ResponseWriter, err error) {
+	status := StatusOf(err)
+	if status == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
+	reply(w, status, map[string]string{"error": err.Error()})
+}

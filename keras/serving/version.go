@@ -1,0 +1,308 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras"
+)
+
+// version is one version of a model, with its queue and the goroutine that
+// computes.
+type version struct {
+	name    string
+	number  int
+	model   *keras.Model
+	o       Options
+	in, out []TensorSpec
+	queue   *queue
+	held    sync.WaitGroup // requests that found it
+	buffers [][]byte       // one for each input: the rows of a batch, of that goroutine
+}
+
+func newVersion(name string, number int, m *keras.Model, o Options) (*version, error) {
+	if m == nil {
+		return nil, errors.New("no model given")
+	}
+	if !m.Built() {
+		return nil, fmt.Errorf("%w; its inputs are not known yet", keras.ErrNotBuilt)
+	}
+	v := &version{name: name, number: number, model: m, o: o}
+	v.in = specs(m.InputNames(), m.InputTypes())
+	v.out = specs(m.OutputNames(), m.OutputTypes())
+	for _, s := range slices.Concat(v.in, v.out) {
+		if len(s.Shape) == 0 || s.Shape[0] != keras.Unknown {
+			return nil, fmt.Errorf("%q has shape %v, want the batch as its first axis", s.Name, []int(s.Shape))
+		}
+	}
+	v.buffers = make([][]byte, len(v.in))
+	v.queue = newQueue(o)
+	return v, nil
+}
+
+// specs makes names that occur twice different, as in out, out_1.
+func specs(names []string, types []op.Type) []TensorSpec {
+	all := make([]TensorSpec, len(types))
+	taken := map[string]bool{}
+	for i, t := range types {
+		name := names[i]
+		for k := 1; taken[name]; k++ {
+			name = fmt.Sprintf("%s_%d", names[i], k)
+		}
+		taken[name] = true
+		all[i] = TensorSpec{name, t.DType, slices.Clone(t.Shape)}
+	}
+	return all
+}
+
+// release ends what find began.
+func (v *version) release() { v.held.Done() }
+
+// retire ends the goroutine once all requests that found v are done. No find may
+// return v any more.
+func (v *version) retire() {
+	if v != nil {
+		go func() {
+			v.held.Wait()
+			v.queue.close()
+		}()
+	}
+}
+
+// padded returns the batch size that n rows are computed in.
+func (v *version) padded(n int) int {
+	size := 1
+	for size < n {
+		size *= 2
+	}
+	return min(size, v.o.MaxBatch)
+}
+
+// warm compiles the sizes of Options.Warm, and runs each once.
+func (v *version) warm(ctx context.Context) error {
+	for _, s := range v.in {
+		if !s.Shape[1:].Known() {
+			return nil // the shapes are known when they are seen
+		}
+	}
+	sizes := v.o.Warm
+	if sizes == nil {
+		for n := 1; n < v.o.MaxBatch; n *= 2 {
+			sizes = append(sizes, n)
+		}
+		sizes = append(sizes, v.o.MaxBatch)
+	}
+	done := map[int]bool{}
+	for _, n := range sizes {
+		if n = v.padded(n); done[n] {
+			continue
+		}
+		done[n] = true
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		zeros := make([]Tensor, len(v.in))
+		for i, s := range v.in {
+			shape := slices.Clone(s.Shape)
+			shape[0] = n
+			zeros[i] = Tensor{s.Name, s.DType, shape, make([]byte, op.Type{DType: s.DType, Shape: shape}.Bytes())}
+		}
+		if _, err := v.predict([]*job{{in: zeros, rows: n}}, n); err != nil {
+			var p *PanicError
+			if errors.As(err, &p) {
+				return fmt.Errorf("a batch of %d zeros: panic: %v", n, p.Value)
+			}
+			return fmt.Errorf("a batch of %d zeros: %w", n, err)
+		}
+	}
+	return nil
+}
+
+// infer checks the inputs of a request, waits until it is computed, and completes
+// the observation.
+func (v *version) infer(ctx context.Context, given []Tensor, o *Observation) ([]Tensor, error) {
+	in, err := v.arrange(given)
+	if err != nil {
+		return nil, v.named(err)
+	}
+	j := &job{ctx: ctx, in: in, rows: in[0].Shape[0], since: time.Now(), done: make(chan struct{})}
+	o.Rows = j.rows
+	if err := v.queue.put(j); err != nil {
+		return nil, v.named(err)
+	}
+	select {
+	case <-j.done:
+	case <-ctx.Done():
+		v.queue.drop(j)
+		return nil, v.named(ctx.Err())
+	}
+	o.Batch, o.Padded, o.Queued, o.Computed = j.batch, j.padded, j.queued, j.computed
+	return j.out, v.named(j.err)
+}
+
+// named puts the version before an error, and keeps its status.
+func (v *version) named(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{StatusOf(err), fmt.Errorf("model %q version %d: %w", v.name, v.number, err)}
+}
+
+// arrange returns the inputs in the model's order, checked.
+func (v *version) arrange(given []Tensor) ([]Tensor, error) {
+	in := make([]Tensor, len(v.in))
+	for i := range given {
+		at, err := v.inputAt(given[i].Name)
+		if err != nil {
+			return nil, err
+		}
+		if in[at].Shape != nil {
+			return nil, badRequest("input %q is given twice", v.in[at].Name)
+		}
+		t, s := given[i], v.in[at]
+		if err := s.check(t); err != nil {
+			return nil, badRequest("input %q: %w", s.Name, err)
+		}
+		t.Name = s.Name
+		in[at] = t
+	}
+	for i, t := range in {
+		switch {
+		case t.Shape == nil:
+			return nil, badRequest("input %q is missing", v.in[i].Name)
+		case t.Shape[0] != in[0].Shape[0]:
+			return nil, badRequest("input %q has %d rows, input %q has %d", t.Name, t.Shape[0], in[0].Name, in[0].Shape[0])
+		}
+	}
+	if n := in[0].Shape[0]; n > v.o.MaxBatch {
+		return nil, badRequest("got %d rows, want at most %d", n, v.o.MaxBatch)
+	}
+	return in, nil
+}
+
+// inputAt returns the index of an input. One alone may be nameless.
+func (v *version) inputAt(name string) (int, error) {
+	if name == "" && len(v.in) == 1 {
+		return 0, nil
+	}
+	if at := slices.IndexFunc(v.in, func(s TensorSpec) bool { return s.Name == name }); at >= 0 {
+		return at, nil
+	}
+	return 0, badRequest("there is no input %s; want %q", quoted(name), namesOf(v.in))
+}
+
+func namesOf(all []TensorSpec) (names []string) {
+	for _, s := range all {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// check compares a tensor with what the model takes. No product of a shape
+// overflows.
+func (s TensorSpec) check(t Tensor) error {
+	if t.DType != s.DType {
+		return fmt.Errorf("got datatype %s, want %s", t.DType, s.DType)
+	}
+	fits := len(t.Shape) == len(s.Shape)
+	for i := 0; fits && i < len(t.Shape); i++ {
+		fits = t.Shape[i] > 0 && (s.Shape[i] == keras.Unknown || s.Shape[i] == t.Shape[i])
+	}
+	if !fits {
+		return fmt.Errorf("got shape %v, want %v", shapeText(t.Shape), []int(s.Shape))
+	}
+	if n, ok := bytesOf(t.Shape, t.DType.Size()); !ok || n != len(t.Data) {
+		return fmt.Errorf("got %d bytes, want those of %s%v", len(t.Data), t.DType, []int(t.Shape))
+	}
+	return nil
+}
+
+// bytesOf returns the bytes of a shape without negative axes; false if they are
+// more than an int holds.
+func bytesOf(shape []int, size int) (int, bool) {
+	for _, d := range shape {
+		if d != 0 && size > math.MaxInt/d {
+			return 0, false
+		}
+		size *= d
+	}
+	return size, true
+}
+
+// shapeText shows at most 32 axes.
+func shapeText(shape []int) string {
+	if len(shape) > 32 {
+		return fmt.Sprintf("of %d axes", len(shape))
+	}
+	return fmt.Sprint(shape)
+}
+
+// predict computes jobs of n rows together and returns the outputs of the padded
+// batch. A panic of the model is an error.
+func (v *version) predict(jobs []*job, n int) (out []Tensor, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			if recorded, ok := p.(*keras.Error); ok {
+				err = ofPredict(recorded)
+				return
+			}
+			err = &Error{http.StatusInternalServerError, &PanicError{p, debug.Stack()}}
+		}
+	}()
+	size := v.padded(n)
+	xs := make([]*keras.Tensor, len(v.in))
+	for i, s := range v.in {
+		shape := slices.Clone(jobs[0].in[i].Shape)
+		shape[0] = size
+		t := op.Type{DType: s.DType, Shape: shape}
+		xs[i] = tensor.FromBytes(t, v.gather(i, jobs, t.Bytes()/size, size))
+	}
+	x := xs[0]
+	if len(xs) > 1 {
+		x = keras.Tuple(xs...)
+	}
+	y, err := v.model.Predict(context.Background(), x)
+	if err != nil {
+		return nil, ofPredict(err)
+	}
+	defer y.Release()
+	out = make([]Tensor, len(v.out))
+	for i, p := range y.Unpack() {
+		if p.Rank() == 0 || p.Dim(0) != size {
+			return nil, errorf(http.StatusInternalServerError, "output %q has shape %v for a batch of %d; want the batch as its first axis", v.out[i].Name, []int(p.Shape()), size)
+		}
+		data, err := p.Bytes() // a copy: Release gives the memory to the next call
+		if err != nil {
+			return nil, ofPredict(err)
+		}
+		out[i] = Tensor{v.out[i].Name, p.DType(), p.Shape(), data}
+	}
+	return out, nil
+}
+
+// gather returns input i of all jobs, padded to size rows with the last row, which
+// is valid if its request is: zeros might be no index of an embedding. It is
+// overwritten by the next call.
+func (v *version) gather(i int, jobs []*job, row, size int) []byte {
+	if size*row > cap(v.buffers[i]) {
+		v.buffers[i] = make([]byte, size*row)
+	}
+	data := v.buffers[i][:size*row]
+	n := 0
+	for _, j := range jobs {
+		n += copy(data[n:], j.in[i].Data)
+	}
+	for last := data[n-row : n]; n < len(data); {
+		n += copy(data[n:], last)
+	}
+	return data
+}
