@@ -1,17 +1,13 @@
 package serving
 
 import (
-	"bytes"
-	"context"
 	"encoding/binary"
-	"encoding/json"
-	"io"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/keras"
@@ -136,4 +132,116 @@ func floats(values ...float32) string {
 	return string(b)
 }
 
-var _ = []any{bytes.NewReader, context.Background, json.Marshal, io.EOF, time.Now}
+// TestBinary: tensors follow the JSON of requests and answers, at any offset.
+func TestBinary(t *testing.T) {
+	h := newServer(t, twoInputs(t), Options{}).Handler(HandlerOptions{})
+	// "pad" moves the binary data to each offset within 8 bytes.
+	for pad := range 8 {
+		head := `{"id":"` + strings.Repeat("x", pad) + `","inputs":[{"name":"word","shape":[2],"datatype":"INT32","parameters":{"binary_data_size":8}},` +
+			`{"name":"numbers","shape":[2,2],"datatype":"FP32","parameters":{"binary_data_size":16}}],` +
+			`"outputs":[{"name":"sum","parameters":{"binary_data":true}},{"name":"row"}]}`
+		w := ask(h, "POST", inferPath, head+"\x01\x00\x00\x00\x03\x00\x00\x00"+floats(1, 2, 3, 4), "Inference-Header-Content-Length", strconv.Itoa(len(head)))
+		n, err := strconv.Atoi(w.Header().Get("Inference-Header-Content-Length"))
+		if w.Code != http.StatusOK || err != nil || w.Header().Get("Content-Type") != "application/octet-stream" {
+			t.Fatalf("got %d %v %s", w.Code, w.Header(), w.Body)
+		}
+		id := ""
+		if pad > 0 {
+			id = `"id":"` + strings.Repeat("x", pad) + `",`
+		}
+		want := `{"model_name":"m","model_version":"1",` + id + `"outputs":[{"name":"sum","datatype":"FP32","shape":[2,2],"parameters":{"binary_data_size":16}},` +
+			`{"name":"row","datatype":"FP32","shape":[2,2],"data":[1.0,0.5,3.0,1.5]}]}`
+		if got := w.Body.String(); n > len(got) || got[:n] != want || got[n:] != floats(2, 2.5, 6, 5.5) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	}
+	// Data in JSON, all answers binary.
+	w := ask(h, "POST", inferPath, `{"parameters":{"binary_data_output":true},"inputs":[{"name":"word","shape":[1],"datatype":"INT32","data":[1]},{"name":"numbers","shape":[1,2],"datatype":"FP32","data":[1,2]}]}`)
+	if got := w.Body.String(); !strings.HasSuffix(got, "]}"+floats(1, 0.5, 2, 2.5)) {
+		t.Errorf("got %d %q", w.Code, got)
+	}
+}
+
+// TestTypes: inputs of each type, and outputs, through both protocols or with
+// binary data only.
+func TestTypes(t *testing.T) {
+	for _, c := range []struct {
+		dtype      keras.DType
+		json, want string // "": no JSON form
+		binary     string
+	}{
+		{dtype.Bool, "[true,false]", "[true,false]", "\x01\x00"},
+		{dtype.Uint8, "[0,255]", "[0,255]", "\x00\xff"},
+		{dtype.Int32, "[-2147483648,2147483647]", "[-2147483648,2147483647]", "\x00\x00\x00\x80\xff\xff\xff\x7f"},
+		{dtype.Int64, "[-9223372036854775808,1]", "[-9223372036854775808,1]", "\x00\x00\x00\x00\x00\x00\x00\x80\x01\x00\x00\x00\x00\x00\x00\x00"},
+		{dtype.Float16, "", "", "\x00\x3c\x01\x00"},
+		{dtype.BFloat16, "", "", "\x80\x3f\x01\x00"},
+		{dtype.Float32, "[0.1,3e38]", "[0.1,3e+38]", floats(0.1, 3e38)},
+		{dtype.Float64, "[0.1,1e300]", "[0.1,1e+300]", "\x9a\x99\x99\x99\x99\x99\xb9\x3f\x9c\x75\x00\x88\x3c\xe4\x37\x7e"},
+	} {
+		in := keras.Named("x", keras.InputOf(c.dtype, 2))
+		policy := ""
+		if c.dtype.IsFloat() {
+			policy = c.dtype.String()
+		}
+		m, err := keras.NewModel(in, keras.Apply(&layers.Reshape{TargetShape: []int{2}, Name: "y", DType: policy}, in))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := newServer(t, m.KeepOutputDType(), Options{MaxBatch: 2}).Handler(HandlerOptions{})
+		name := Datatype(c.dtype)
+		head := `{"inputs":[{"name":"x","shape":[1,2],"datatype":"` + name + `","parameters":{"binary_data_size":` + strconv.Itoa(len(c.binary)) + `}}],"outputs":[{"name":"y","parameters":{"binary_data":true}}]}`
+		w := ask(h, "POST", inferPath, head+c.binary, "Inference-Header-Content-Length", strconv.Itoa(len(head)))
+		if got := w.Body.String(); w.Code != http.StatusOK || !strings.HasSuffix(got, "]}"+c.binary) || !strings.Contains(got, `"datatype":"`+name+`"`) {
+			t.Errorf("%s: got %d %q", name, w.Code, got)
+		}
+		row := c.json
+		if row == "" {
+			row = "[1,2]"
+		}
+		tf := ask(h, "POST", predictPath, `{"instances":[`+row+`]}`)
+		oip := ask(h, "POST", inferPath, `{"inputs":[{"name":"x","shape":[1,2],"datatype":"`+name+`","data":`+row+`}]}`)
+		if c.json == "" {
+			for _, w := range []*httptest.ResponseRecorder{tf, oip} {
+				if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "has no JSON form; send binary data") {
+					t.Errorf("%s: got %d %s", name, w.Code, w.Body)
+				}
+			}
+			text := head[:strings.Index(head, `,"outputs"`)] + "}"
+			w := ask(h, "POST", inferPath, text+c.binary, "Inference-Header-Content-Length", strconv.Itoa(len(text)))
+			if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "has no JSON form; ask for binary data") {
+				t.Errorf("%s: got %d %s", name, w.Code, w.Body)
+			}
+			continue
+		}
+		if got, want := tf.Body.String(), `{"predictions":[`+c.want+`]}`; got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+		if got, want := oip.Body.String(), `"data":`+c.want+`}]}`; !strings.HasSuffix(got, want) {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+}
+
+// TestMetadata16: a model that keeps float16 outputs says so.
+func TestMetadata16(t *testing.T) {
+	for _, want := range []keras.DType{dtype.Float32, dtype.Float16} {
+		in := keras.Input(3)
+		m, err := keras.NewModel(in, keras.Apply(&layers.Dense{Units: 2, Name: "y", DType: "mixed_float16"}, in))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == dtype.Float16 {
+			m.KeepOutputDType()
+		}
+		s := newServer(t, m, Options{})
+		_, out, _, err := s.Describe("m", 0)
+		if err != nil || out[0].DType != want {
+			t.Errorf("got %v, %v, want %v", out, err, want)
+		}
+		res, err := s.Infer(t.Context(), Request{Model: "m", Inputs: []Tensor{{DType: dtype.Float32, Shape: keras.Shape{1, 3}, Data: []byte(floats(1, 2, 3))}}})
+		if err != nil || res.Outputs[0].DType != want || len(res.Outputs[0].Data) != 2*want.Size() {
+			t.Errorf("got %v, %v, want %v", res, err, want)
+		}
+	}
+}

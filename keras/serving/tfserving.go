@@ -274,9 +274,7 @@ func (c *tfColumns) instances(s *scanner) error {
 		if err := c.only(); err != nil {
 			return err
 		}
-		if c.rows[0]++; c.rows[0] != n {
-			return s.errorf("a value in a list of objects")
-		}
+		c.rows[0]++
 		return c.row(s, 0)
 	})
 	if err != nil {
