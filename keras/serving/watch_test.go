@@ -62,6 +62,8 @@ func load(t *testing.T, url string) (stop func() int64) {
 	var ended atomic.Bool
 	var n atomic.Int64
 	var wg sync.WaitGroup
+	transport := &http.Transport{}
+	client := &http.Client{Transport: transport}
 	for i := range 6 {
 		path, body := predictPath, `{"instances":[[1,2,3]]}`
 		if i%2 == 1 {
@@ -69,7 +71,7 @@ func load(t *testing.T, url string) (stop func() int64) {
 		}
 		wg.Go(func() {
 			for !ended.Load() {
-				r, err := http.Post(url+path, "application/json", strings.NewReader(body))
+				r, err := client.Post(url+path, "application/json", strings.NewReader(body))
 				if err != nil {
 					t.Error(err)
 					return
@@ -83,7 +85,13 @@ func load(t *testing.T, url string) (stop func() int64) {
 			}
 		})
 	}
-	return func() int64 { ended.Store(true); wg.Wait(); return n.Load() }
+	return func() int64 {
+		ended.Store(true)
+		wg.Wait()
+		// Shutdown waits 5 seconds for connections that were opened and not used.
+		transport.CloseIdleConnections()
+		return n.Load()
+	}
 }
 
 // TestWatch: versions come, change, fail and go under load, and no request fails.
