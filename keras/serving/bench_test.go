@@ -17,12 +17,13 @@ import (
 // in turns. It reports rows a second of both and their ratio.
 func BenchmarkBatching(b *testing.B) {
 	const clients, turns = 32, 5
-	for _, units := range []int{256, 1024, 2048} {
-		b.Run(fmt.Sprint("units=", units), func(b *testing.B) {
+	for i, units := range []int{256, 1024, 2048, 256, 1024, 2048} {
+		policy := []string{"float32", "mixed_bfloat16"}[i/3]
+		b.Run(fmt.Sprintf("%s/units=%d", policy, units), func(b *testing.B) {
 			in := keras.Input(784)
-			x := keras.Apply(&layers.Dense{Units: units, Activation: "relu"}, in)
-			x = keras.Apply(&layers.Dense{Units: units, Activation: "relu"}, x)
-			m, err := keras.NewModel(in, keras.Apply(&layers.Dense{Units: 10, Activation: "softmax"}, x))
+			x := keras.Apply(&layers.Dense{Units: units, Activation: "relu", DType: policy}, in)
+			x = keras.Apply(&layers.Dense{Units: units, Activation: "relu", DType: policy}, x)
+			m, err := keras.NewModel(in, keras.Apply(&layers.Dense{Units: 10, Activation: "softmax", DType: policy}, x))
 			if err != nil {
 				b.Fatal(err)
 			}

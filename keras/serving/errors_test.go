@@ -3,9 +3,11 @@ package serving
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -267,5 +269,30 @@ func TestInferErrors(t *testing.T) {
 		if want := `model "m" version 1: ` + c.want; err == nil || err.Error() != want || StatusOf(err) != http.StatusBadRequest {
 			t.Errorf("got %v, want %s", err, want)
 		}
+	}
+}
+
+// TestObserve: what is told of requests; names that clients make up are not.
+func TestObserve(t *testing.T) {
+	s := newServer(t, dense(t, 0), Options{})
+	var seen []string
+	s.Observe = func(o Observation) {
+		seen = append(seen, fmt.Sprint(o.Protocol, " ", o.Model, " ", o.Version, " ", o.Status, " ", o.Rows, " ", o.Batch, " ", o.Padded, " ", o.Err != nil, " ", o.Total > 0))
+	}
+	h := s.Handler(HandlerOptions{})
+	ask(h, "POST", predictPath, `{"instances":[[1,2,3],[1,2,3],[1,2,3]]}`)
+	ask(h, "POST", inferPath, `{"inputs":[{"name":"x","shape":[1,3],"datatype":"FP32","data":[1,2,3]}]}`)
+	ask(h, "POST", inferPath, `{`)
+	ask(h, "POST", "/v1/models/made-up:predict", `{`)
+	ask(h, "GET", "/v1/models/m", "") // no inference
+	if _, err := s.Infer(t.Context(), Request{Model: "m", Version: 1, Protocol: "own", Inputs: rows(2, 1)}); err != nil {
+		t.Error(err)
+	}
+	want := []string{
+		"tfserving m 1 200 3 3 4 false true", "oip m 1 200 1 1 1 false true", "oip m 1 400 0 0 0 true true",
+		"tfserving  0 404 0 0 0 true true", "own m 1 200 2 2 2 false true",
+	}
+	if !slices.Equal(seen, want) {
+		t.Errorf("got  %q\nwant %q", seen, want)
 	}
 }

@@ -36,7 +36,7 @@ func (s *Server) Handler(o HandlerOptions) http.Handler {
 		reply(w, http.StatusOK, map[string]bool{"live": true})
 	})
 	open.HandleFunc("GET /v2/health/ready", func(w http.ResponseWriter, r *http.Request) {
-		replyReady(w, s.Ready(), map[string]any{"ready": s.Ready()})
+		replyReady(w, s.Ready())
 	})
 	guarded := http.NewServeMux()
 	h.handleOIP(guarded)
@@ -108,12 +108,17 @@ func reply(w http.ResponseWriter, status int, v any) {
 	write(w, status, "application/json", b)
 }
 
-func replyReady(w http.ResponseWriter, ready bool, v any) {
+// replyReady says whether the server, or a model of it if there is a name, is ready.
+func replyReady(w http.ResponseWriter, ready bool, name ...string) {
+	answer := map[string]any{"ready": ready}
+	if len(name) > 0 {
+		answer["name"] = name[0]
+	}
 	status := http.StatusOK
 	if !ready {
 		status = http.StatusServiceUnavailable
 	}
-	reply(w, status, v)
+	reply(w, status, answer)
 }
 
 // write sends an answer in pieces. A client that has gone needs no answer.

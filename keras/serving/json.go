@@ -332,6 +332,15 @@ func (e *elementReader) element(s *scanner) error {
 	return nil
 }
 
+// jsonText returns a string as JSON has it.
+func jsonText(s string) []byte {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // strings have a form
+	}
+	return b
+}
+
 // errNonFinite says that JSON cannot have a value.
 var errNonFinite = errors.New("it has NaN or infinities, for which JSON has no form; ask for binary data")
 

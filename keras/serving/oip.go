@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -42,7 +41,7 @@ func (h *handler) oipReady(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer v.release()
-	replyReady(w, h.s.Ready(), map[string]any{"name": v.name, "ready": h.s.Ready()})
+	replyReady(w, h.s.Ready(), v.name)
 }
 
 func (h *handler) oipMetadata(w http.ResponseWriter, r *http.Request) {
@@ -336,16 +335,9 @@ func (v *version) writeOIP(w http.ResponseWriter, q *oipRequest, out []Tensor) e
 			wanted = append(wanted, oipOutput{name: t.Name})
 		}
 	}
-	text := func(s string) []byte {
-		b, err := json.Marshal(s)
-		if err != nil {
-			panic(err) // strings have a form
-		}
-		return b
-	}
-	b := fmt.Appendf(nil, `{"model_name":%s,"model_version":"%d"`, text(v.name), v.number)
+	b := fmt.Appendf(nil, `{"model_name":%s,"model_version":"%d"`, jsonText(v.name), v.number)
 	if q.id != "" {
-		b = fmt.Appendf(b, `,"id":%s`, text(q.id))
+		b = fmt.Appendf(b, `,"id":%s`, jsonText(q.id))
 	}
 	b = append(b, `,"outputs":[`...)
 	var raw [][]byte
@@ -354,7 +346,7 @@ func (v *version) writeOIP(w http.ResponseWriter, q *oipRequest, out []Tensor) e
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = fmt.Appendf(b, `{"name":%s,"datatype":"%s","shape":[`, text(t.Name), Datatype(t.DType))
+		b = fmt.Appendf(b, `{"name":%s,"datatype":"%s","shape":[`, jsonText(t.Name), Datatype(t.DType))
 		for k, d := range t.Shape {
 			if k > 0 {
 				b = append(b, ',')

@@ -82,8 +82,9 @@ type Server struct {
 	stop     context.CancelFunc
 	running  sync.WaitGroup // watchers, batchers
 
-	mu     sync.RWMutex
-	models map[string]*entry
+	mu      sync.RWMutex
+	models  map[string]*entry
+	watched map[string]bool
 }
 
 // entry is a model of the registry.
@@ -110,7 +111,7 @@ type Observation struct {
 
 // New returns a server without models.
 func New() *Server {
-	s := &Server{poll: time.Second, models: map[string]*entry{}}
+	s := &Server{poll: time.Second, models: map[string]*entry{}, watched: map[string]bool{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -176,7 +177,8 @@ func checkName(name string) error {
 }
 
 // Remove takes a version out of service, and its labels; requests that it has
-// accepted are finished. It reports whether there was one.
+// accepted are finished. It reports whether there was one. A version of a watched
+// directory comes back when its file changes.
 func (s *Server) Remove(name string, number int) bool {
 	s.mu.Lock()
 	e := s.models[name]

@@ -342,7 +342,7 @@ func appendTF(out []Tensor, byRow bool) (b []byte, err error) {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = strconv.AppendQuote(b, t.Name)
+			b = append(b, jsonText(t.Name)...)
 			b = append(b, ':')
 			each(t)
 		}

@@ -38,7 +38,8 @@ type LoadEvent struct {
 // changes nothing that is served: Loaded is called, and it is tried again when it
 // changes. If all files are gone the last versions are kept.
 //
-// Watch returns when a version is served, or an error if none loads. Files should
+// Watch returns when a version is served, or an error if none loads, or if the name
+// is watched already. Files should
 // appear whole, as saving.Save makes them: rename them into place.
 func (s *Server) Watch(ctx context.Context, name, dir string, o Options) error {
 	w := &watcher{s: s, name: name, dir: dir, seen: map[int]file{}, served: map[int]bool{}}
@@ -49,15 +50,9 @@ func (s *Server) Watch(ctx context.Context, name, dir string, o Options) error {
 	if err != nil {
 		return fmt.Errorf("serving: model %q: %w", name, err)
 	}
-	if err := w.update(ctx); err != nil {
+	if err := w.begin(ctx); err != nil {
 		return fmt.Errorf("serving: model %q: %w", name, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ctx.Err() != nil {
-		return fmt.Errorf("serving: model %q: the server is closed", name)
-	}
-	s.running.Go(func() { w.watch(ctx) })
 	return nil
 }
 
@@ -82,7 +77,37 @@ func (f file) same(g file) bool {
 	return f.info != nil && f.path == g.path && f.info.Size() == g.info.Size() && f.info.ModTime().Equal(g.info.ModTime()) && os.SameFile(f.info, g.info)
 }
 
+// begin loads the first versions and starts the goroutine that watches.
+func (w *watcher) begin(ctx context.Context) error {
+	s := w.s
+	s.mu.Lock()
+	if s.watched[w.name] {
+		s.mu.Unlock()
+		return errors.New("another directory of it is watched")
+	}
+	s.watched[w.name] = true
+	s.mu.Unlock()
+	err := w.update(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && s.ctx.Err() != nil {
+		err = errors.New("the server is closed")
+	}
+	if err != nil {
+		delete(s.watched, w.name)
+		return err
+	}
+	s.running.Go(func() { w.watch(ctx) })
+	return nil
+}
+
+// watch looks for changes until ctx ends or the server is closed.
 func (w *watcher) watch(ctx context.Context) {
+	defer func() {
+		w.s.mu.Lock()
+		defer w.s.mu.Unlock()
+		delete(w.s.watched, w.name)
+	}()
 	tick := time.NewTicker(w.s.poll)
 	defer tick.Stop()
 	for {

@@ -236,7 +236,10 @@ func TestWatchSingle(t *testing.T) {
 	if got := next(t, events, dir); got != "m 1 model.keras removed false failed false" {
 		t.Error(got)
 	}
-	if err := s.Watch(t.Context(), "m", filepath.Join(dir, "none"), Options{}); err == nil {
+	if err := s.Watch(t.Context(), "m", dir, Options{}); err == nil || err.Error() != `serving: model "m": another directory of it is watched` {
+		t.Errorf("watched twice: %v", err)
+	}
+	if err := s.Watch(t.Context(), "other", filepath.Join(dir, "none"), Options{}); err == nil {
 		t.Error("a directory that is not there is watched")
 	}
 	if err := s.Watch(t.Context(), "m", dir, Options{MaxBatch: -1}); err == nil {
