@@ -26,7 +26,9 @@ type version struct {
 	in, out []TensorSpec
 	queue   *queue
 	held    sync.WaitGroup // requests that found it
-	buffers [][]byte       // one for each input: the rows of a batch, of that goroutine
+	// inputs has the tensors of each padded batch, if no other axis is unknown: that
+	// goroutine overwrites them.
+	inputs map[int][]*keras.Tensor
 }
 
 func newVersion(name string, number int, m *keras.Model, o Options) (*version, error) {
@@ -36,7 +38,7 @@ func newVersion(name string, number int, m *keras.Model, o Options) (*version, e
 	if !m.Built() {
 		return nil, fmt.Errorf("%w; its inputs are not known yet", keras.ErrNotBuilt)
 	}
-	v := &version{name: name, number: number, model: m, o: o}
+	v := &version{name: name, number: number, model: m, o: o, queue: newQueue(o), inputs: map[int][]*keras.Tensor{}}
 	v.in = specs(m.InputNames(), m.InputTypes())
 	v.out = specs(m.OutputNames(), m.OutputTypes())
 	for _, s := range slices.Concat(v.in, v.out) {
@@ -44,8 +46,6 @@ func newVersion(name string, number int, m *keras.Model, o Options) (*version, e
 			return nil, fmt.Errorf("%q has shape %v, want the batch as its first axis", s.Name, []int(s.Shape))
 		}
 	}
-	v.buffers = make([][]byte, len(v.in))
-	v.queue = newQueue(o)
 	return v, nil
 }
 
@@ -87,12 +87,15 @@ func (v *version) padded(n int) int {
 	return min(size, v.o.MaxBatch)
 }
 
+// fixed reports whether the batch is the only axis of unknown size.
+func (v *version) fixed() bool {
+	return !slices.ContainsFunc(v.in, func(s TensorSpec) bool { return !s.Shape[1:].Known() })
+}
+
 // warm compiles the sizes of Options.Warm, and runs each once.
 func (v *version) warm(ctx context.Context) error {
-	for _, s := range v.in {
-		if !s.Shape[1:].Known() {
-			return nil // the shapes are known when they are seen
-		}
+	if !v.fixed() {
+		return nil // the shapes are known when they are seen
 	}
 	sizes := v.o.Warm
 	if sizes == nil {
@@ -259,12 +262,18 @@ func (v *version) predict(jobs []*job, n int) (out []Tensor, err error) {
 		}
 	}()
 	size := v.padded(n)
-	xs := make([]*keras.Tensor, len(v.in))
-	for i, s := range v.in {
-		shape := slices.Clone(jobs[0].in[i].Shape)
-		shape[0] = size
-		t := op.Type{DType: s.DType, Shape: shape}
-		xs[i] = tensor.FromBytes(t, v.gather(i, jobs, t.Bytes()/size, size))
+	xs, err := v.tensors(jobs[0], size)
+	if err != nil {
+		return nil, ofPredict(err)
+	}
+	for i, x := range xs {
+		err := tensor.Overwrite(x, func(dst []byte) error {
+			gather(dst, i, jobs, len(dst)/size)
+			return nil
+		})
+		if err != nil {
+			return nil, ofPredict(err)
+		}
 	}
 	x := xs[0]
 	if len(xs) > 1 {
@@ -289,20 +298,36 @@ func (v *version) predict(jobs []*job, n int) (out []Tensor, err error) {
 	return out, nil
 }
 
-// gather returns input i of all jobs, padded to size rows with the last row, which
-// is valid if its request is: zeros might be no index of an embedding. It is
-// overwritten by the next call.
-func (v *version) gather(i int, jobs []*job, row, size int) []byte {
-	if size*row > cap(v.buffers[i]) {
-		v.buffers[i] = make([]byte, size*row)
+// tensors returns the inputs of a batch with the shapes of a job's, to be
+// overwritten.
+func (v *version) tensors(j *job, size int) ([]*keras.Tensor, error) {
+	if xs := v.inputs[size]; xs != nil {
+		return xs, nil
 	}
-	data := v.buffers[i][:size*row]
+	xs := make([]*keras.Tensor, len(v.in))
+	for i, s := range v.in {
+		shape := slices.Clone(j.in[i].Shape)
+		shape[0] = size
+		x, err := tensor.Uninitialized(s.DType, shape...)
+		if err != nil {
+			return nil, err
+		}
+		xs[i] = x
+	}
+	if v.fixed() {
+		v.inputs[size] = xs
+	}
+	return xs, nil
+}
+
+// gather fills dst with the rows of input i of all jobs, and pads it with the last
+// one, which is valid if its request is: zeros might be no index of an embedding.
+func gather(dst []byte, i int, jobs []*job, row int) {
 	n := 0
 	for _, j := range jobs {
-		n += copy(data[n:], j.in[i].Data)
+		n += copy(dst[n:], j.in[i].Data)
 	}
-	for last := data[n-row : n]; n < len(data); {
-		n += copy(data[n:], last)
+	for last := dst[n-row : n]; n < len(dst); {
+		n += copy(dst[n:], last)
 	}
-	return data
 }
