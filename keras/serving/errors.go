@@ -38,12 +38,9 @@ const statusClientClosed = 499
 // for a deadline, 499 for a cancelled context, else 500.
 func StatusOf(err error) int {
 	var e *Error
-	var big *http.MaxBytesError
 	switch {
 	case errors.As(err, &e):
 		return e.Status
-	case errors.As(err, &big):
-		return http.StatusRequestEntityTooLarge
 	case errors.Is(err, context.DeadlineExceeded):
 		return http.StatusGatewayTimeout
 	case errors.Is(err, context.Canceled):

@@ -4,13 +4,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
+	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/layers"
@@ -134,6 +138,41 @@ func TestHeaders(t *testing.T) {
 		w := ask(h, c.method, c.path, c.body, c.headers...)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) || w.Header().Get("Content-Type") != "application/json" {
 			t.Errorf("%s %s: got %d %s, want %d %s", c.method, c.path, w.Code, w.Body, c.status, c.want)
+		}
+	}
+}
+
+// TestBodies: a body without a length is limited too, and one that ends early is an
+// error; texts of clients are cut off in messages.
+func TestBodies(t *testing.T) {
+	h := newServer(t, dense(t, 0), Options{}).Handler(HandlerOptions{MaxBody: 1000})
+	for _, c := range []struct {
+		body   io.Reader
+		status int
+		want   string
+	}{
+		{strings.NewReader(strings.Repeat(" ", 1001)), 413, `the body has more than 1000 bytes`},
+		{io.MultiReader(strings.NewReader("{"), iotest.ErrReader(io.ErrUnexpectedEOF)), 400, `reading the body: unexpected EOF`},
+		{strings.NewReader(`{"signature_name":"` + strings.Repeat("a", 900) + `"}`), 400, strings.Repeat("a", 200) + `\"…, want serving_default`},
+	} {
+		r := httptest.NewRequest("POST", predictPath, struct{ io.Reader }{c.body})
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("got %d %s, want %d %s", w.Code, w.Body, c.status, c.want)
+		}
+	}
+}
+
+// TestStatus: errors of Predict by whose they are.
+func TestStatus(t *testing.T) {
+	for err, want := range map[error]int{
+		&driver.IndexError{}:  http.StatusBadRequest,
+		&keras.MemoryError{}:  http.StatusServiceUnavailable,
+		errors.New("a layer"): http.StatusInternalServerError,
+	} {
+		if got := StatusOf(fmt.Errorf("wrapped: %w", ofPredict(fmt.Errorf("wrapped: %w", err)))); got != want {
+			t.Errorf("%T: got %d, want %d", err, got, want)
 		}
 	}
 }
