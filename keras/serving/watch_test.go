@@ -143,7 +143,12 @@ func TestWatch(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(file(10)), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file(10), []byte("no model"), 0o644); err != nil {
+	// Moved to its name: of a file that is being written, the empty one would be tried, too.
+	aside := filepath.Join(t.TempDir(), modelFile)
+	if err := os.WriteFile(aside, []byte("no model"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(aside, file(10)); err != nil {
 		t.Fatal(err)
 	}
 	expect("m 10 10/model.keras removed false failed true")
