@@ -185,10 +185,11 @@ func (w *watcher) update(ctx context.Context) error {
 		}
 		f := found[n]
 		if old := w.seen[n]; !old.same(f) {
-			w.load(n, f)
-		}
-		if err := w.seen[n].err; err != nil {
-			failures = append(failures, err)
+			if err := w.load(n, f); err != nil {
+				failures = append(failures, err)
+			}
+		} else if old.err != nil {
+			failures = append(failures, old.err)
 		}
 		if w.served[n] {
 			keep[n] = true
@@ -214,15 +215,20 @@ func (w *watcher) update(ctx context.Context) error {
 	return nil
 }
 
-// load serves version n, or notes why not.
-func (w *watcher) load(n int, f file) {
+// load serves version n, or notes why not. A file that went after it was found is
+// only not there.
+func (w *watcher) load(n int, f file) error {
 	begun := time.Now()
 	f.err = w.serve(n, f.path)
+	if _, err := os.Stat(f.path); f.err != nil && errors.Is(err, fs.ErrNotExist) {
+		return f.err
+	}
 	w.seen[n] = f
 	if f.err == nil {
 		w.served[n] = true
 	}
 	w.tell(LoadEvent{Version: n, Path: f.path, Took: time.Since(begun), Err: f.err})
+	return f.err
 }
 
 func (w *watcher) serve(n int, path string) (err error) {
