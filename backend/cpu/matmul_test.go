@@ -69,6 +69,7 @@ func TestMatMulBlocks(t *testing.T) {
 		{"narrowRow", 1, 9, 700},
 		{"blocks", 300, 650, 1200}, {"manyRows", 1030, 40, 70},
 		{"wholeStrips", 130, 650, 2301}, {"whole", 130, 300, 2301}, {"oddStrips", 200, 95, 33}, {"panelStrips", 60, 1100, 700}, {"lowStrips", 226, 600, 40}, {"lowLastStrip", 289, 200, 64},
+		{"narrowLastPanel", 100, 43, 90}, {"fewRows", 9, 300, 71}, {"fewOddRows", 11, 170, 1031}, {"twoMicroTiles", 25, 290, 601}, {"fewSlices", 16, 70, 2101},
 	}
 	// The collector finds pointers that point nowhere, and interrupts kernels.
 	stop := make(chan struct{})

@@ -42,6 +42,10 @@ type PrefetchKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb
 // reads it, so that tiles below find it in the cache without gaps:
 //
 //	packed[p*NR+j] = b[p*ldb+j]
+//
+// On pairs B is rows of bfloat16, two of which make a row of pairs:
+//
+//	packed[p*NR+j] = (b[2p*ldb+j], b[(2p+1)*ldb+j])
 type CopyKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 
 // RunsKernel is a [Kernel] on pairs, with packed B, whose A lies in n blocks of
@@ -63,7 +67,8 @@ type RunsKernel func(n int, a unsafe.Pointer, lda, lowA int, at unsafe.Pointer, 
 // such only if they are all.
 type PrefetchKernels struct{ Rows, Inner []PrefetchKernel }
 
-// CopyKernels is kernels that copy B, like [PrefetchKernels].
+// CopyKernels is kernels that copy B, like [PrefetchKernels]. On pairs there are all from
+// two rows on.
 type CopyKernels struct{ Rows, Inner []CopyKernel }
 
 // Tiles is the kernels of one kind of arithmetic. Tables are indexed by the
@@ -79,7 +84,8 @@ type Tiles struct {
 	// Prefetch is kernels with NR columns that prefetch what comes after them, or nil.
 	Prefetch PrefetchKernels
 
-	// Copies is kernels with NR columns that copy B, or nil.
+	// Copies is kernels with NR columns that copy B, or nil. Those on pairs are for A row by
+	// row alone.
 	Copies CopyKernels
 
 	// Narrow kernels have NarrowNR columns, for the last ones; 0 is none.
@@ -280,8 +286,8 @@ type Set struct {
 	NarrowLanes [elements]Pack
 
 	// Strips is kernels of strips of F32 and Pairs by the number of rows, with the columns
-	// of their Tiles, or nil. NarrowStrips are those of a single panel with no more than
-	// NarrowNR columns.
+	// of their Tiles, or nil. NarrowStrips are those of a single panel of which no more than
+	// NarrowNR columns are used, the last one of a strip.
 	Strips, NarrowStrips [elements][]StripKernel
 
 	// Epilogues of products in float32: an activation, its gradient, and the division

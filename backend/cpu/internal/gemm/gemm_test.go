@@ -202,6 +202,46 @@ func TestCopyKernels(t *testing.T) {
 	}
 }
 
+// TestCopyPairs: kernels on pairs that copy B give the bits of packing and of those that
+// do not copy, and what packing writes.
+func TestCopyPairs(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	for _, set := range setsHere() {
+		tiles := set.Pairs
+		if tiles == nil {
+			continue
+		}
+		for mr, kernel := range tiles.Copies.Rows {
+			for _, k := range []int{0, 1, 3, 8, 37} {
+				if kernel == nil {
+					continue
+				}
+				row := 4 * tiles.NR
+				ldb := 2 * (tiles.NR + rng.IntN(5))
+				a, b := newGuarded(4*mr*k), newGuarded(max(0, (2*k-1)*ldb+2*tiles.NR))
+				packed, plain := newGuarded(row*k), newGuarded(row*k)
+				floats(rng, a.data, BF16)
+				floats(rng, b.data, BF16)
+				got, want := newGuarded(row*mr), newGuarded(row*mr)
+				floats(rng, want.data, F32)
+				copy(got.data, want.data)
+				mask := uint(1)<<(tiles.NR-1) - 1
+				kernel(k, a.pointer(), 4*k, b.pointer(), ldb, got.pointer(), row, got.pointer(), row, mask, packed.pointer())
+				set.Lanes[Pairs](plain.pointer(), row, b.pointer(), ldb, 2*k, 1<<tiles.NR-1, 1<<tiles.NR-1)
+				tiles.Rows[mr](k, a.pointer(), 4*k, plain.pointer(), row, want.pointer(), row, want.pointer(), row, mask)
+				what := fmt.Sprintf("%s, %d rows, k %d", set.Name, mr, k)
+				packed.check(t, what)
+				if !bytes.Equal(got.all, want.all) {
+					t.Errorf("%s: other bits than without copying", what)
+				}
+				if !bytes.Equal(packed.data, plain.data) {
+					t.Errorf("%s: another copy than packing makes", what)
+				}
+			}
+		}
+	}
+}
+
 // TestPack holds packing against the loops in Go, to the bit.
 func TestPack(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))

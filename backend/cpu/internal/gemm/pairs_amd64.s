@@ -3,6 +3,41 @@
 #include "textflag.h"
 #include "macros_amd64.h"
 
+// RESTORE_C loads the pointer to the result and its distance again.
+#define RESTORE_C \
+restore: \
+	MOVQ d+56(FP), DI; \
+	MOVQ ldd+64(FP), R8
+
+// COPY_KERNEL_PAIRS_ROWS is a CopyKernel on pairs whose A lies row by row.
+#define COPY_KERNEL_PAIRS_ROWS(prefetchw, zero, point, step, prefetch0, prefetch1, prefetch2, prefetch3, advance, add, store) \
+	LOAD_KERNEL_ARGS; \
+	MOVQ packed+80(FP), R15; \
+	LOAD_MASK_2; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
+	point; \
+	LEAQ (BX)(R13*1), R8; \
+	ADDQ R13, R13; \
+	POINT_PREFETCH_B(3); \
+	MOVQ R14, DI; \
+	ADDQ ldb+32(FP), DI; \
+	LEAQ (R13)(R13*2), R11; \
+	LOOP_OF_FOUR; \
+	step((BX), (R14), 0, 0, (R8), (DI), prefetch0); \
+	step((BX)(R13*1), (R14)(R13*1), 4, 128, (R8)(R13*1), (DI)(R13*1), prefetch1); \
+	step((BX)(R13*2), (R14)(R13*2), 8, 256, (R8)(R13*2), (DI)(R13*2), prefetch2); \
+	step((BX)(R11*1), (R14)(R11*1), 12, 384, (R8)(R11*1), (DI)(R11*1), prefetch3); \
+	advance(4); \
+	LOOP_OF_ONE(restore); \
+	step((BX), (R14), 0, 0, (R8), (DI), prefetch0); \
+	advance(1); \
+	DECQ CX; \
+	JNZ rest; \
+	RESTORE_C; \
+	END_C(add, store)
+
 // LOAD_STRIP_ARGS loads the arguments of a StripKernel: R12 is lda, BX b, R13 and R14 to prefetch it, R15 panels, DI d, R8 ldd.
 #define LOAD_STRIP_ARGS \
 	MOVQ lda+16(FP), R12; \
@@ -917,6 +952,279 @@ TEXT ·pairsAVX512Inner13x16(SB), NOSPLIT, $0-80
 // func pairsAVX512Inner14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner14x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_14x1, ZERO_C_14x1, DOT_STEP_INNER_PREFETCH_14x1, ADD_S_14x1, STORE_C_14x1)
+DATA interleave<>+0(SB)/8, $0x0021000100200000
+DATA interleave<>+8(SB)/8, $0x0023000300220002
+DATA interleave<>+16(SB)/8, $0x0025000500240004
+DATA interleave<>+24(SB)/8, $0x0027000700260006
+DATA interleave<>+32(SB)/8, $0x0029000900280008
+DATA interleave<>+40(SB)/8, $0x002b000b002a000a
+DATA interleave<>+48(SB)/8, $0x002d000d002c000c
+DATA interleave<>+56(SB)/8, $0x002f000f002e000e
+DATA interleave<>+64(SB)/8, $0x0031001100300010
+DATA interleave<>+72(SB)/8, $0x0033001300320012
+DATA interleave<>+80(SB)/8, $0x0035001500340014
+DATA interleave<>+88(SB)/8, $0x0037001700360016
+DATA interleave<>+96(SB)/8, $0x0039001900380018
+DATA interleave<>+104(SB)/8, $0x003b001b003a001a
+DATA interleave<>+112(SB)/8, $0x003d001d003c001c
+DATA interleave<>+120(SB)/8, $0x003f001f003e001e
+GLOBL interleave<>(SB), RODATA|NOPTR, $128
+
+// LOAD_COPY_B_PAIRS loads two rows of B, interleaves them to a row of pairs, copies it to packed, and prefetches later ones.
+#define LOAD_COPY_B_PAIRS(pb, a0, b0, b1, odd, copy, next, nextOdd) \
+	VMOVDQU64 pb, a0; \
+	VMOVDQU64 interleave<>+0(SB), b0; \
+	VMOVDQU64 interleave<>+64(SB), b1; \
+	VPERMI2W odd, a0, b0; \
+	VPERMI2W odd, a0, b1; \
+	VMOVDQU64 b0, copy(R15); \
+	VMOVDQU64 b1, (copy+64)(R15); \
+	PREFETCHT0 next; \
+	PREFETCHT0 nextOdd
+
+// ADVANCE_COPY_PAIRS_ROWS1_x2 moves the pointers to A and B.
+#define ADVANCE_COPY_PAIRS_ROWS1_x2(n) \
+	LEAQ (BX)(R13*n), BX; \
+	LEAQ (R14)(R13*n), R14; \
+	ADDQ $(128*n), R15; \
+	LEAQ (R8)(R13*n), R8; \
+	LEAQ (DI)(R13*n), DI; \
+	ADDQ $(4*n), AX
+
+// func pairsAVX512CopyRows2x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
+TEXT ·pairsAVX512CopyRows2x32(SB), NOSPLIT, $0-88
+	LOAD_KERNEL_ARGS
+	MOVQ packed+80(FP), R15
+	LOAD_MASK_2
+	MOVQ DI, DX
+	PREFETCHW_C_2x2
+	ZERO_C_2x2
+	LEAQ (BX)(R13*1), R8
+	ADDQ R13, R13
+	POINT_PREFETCH_B(3)
+	MOVQ R14, DI
+	ADDQ ldb+32(FP), DI
+	LEAQ (R13)(R13*2), R11
+	LOOP_OF_FOUR
+	LOAD_COPY_B_PAIRS((BX), Z6, Z4, Z5, (R8), 0, (R14), (DI))
+	PREFETCH_A_1_FROM_0
+	DOT_ROWS_2x2(0, Z6, 4, Z7)
+	LOAD_COPY_B_PAIRS((BX)(R13*1), Z6, Z4, Z5, (R8)(R13*1), 128, (R14)(R13*1), (DI)(R13*1))
+	PREFETCH_A_1_FROM_1
+	DOT_ROWS_2x2(4, Z6, 4, Z7)
+	LOAD_COPY_B_PAIRS((BX)(R13*2), Z6, Z4, Z5, (R8)(R13*2), 256, (R14)(R13*2), (DI)(R13*2))
+	DOT_ROWS_2x2(8, Z6, 4, Z7)
+	LOAD_COPY_B_PAIRS((BX)(R11*1), Z6, Z4, Z5, (R8)(R11*1), 384, (R14)(R11*1), (DI)(R11*1))
+	DOT_ROWS_2x2(12, Z6, 4, Z7)
+	ADVANCE_COPY_PAIRS_ROWS1_x2(4)
+	LOOP_OF_ONE(restore)
+	LOAD_COPY_B_PAIRS((BX), Z6, Z4, Z5, (R8), 0, (R14), (DI))
+	PREFETCH_A_1_FROM_0
+	DOT_ROWS_2x2(0, Z6, 4, Z7)
+	ADVANCE_COPY_PAIRS_ROWS1_x2(1)
+	DECQ CX
+	JNZ rest
+	RESTORE_C
+	END_C(ADD_S_2x2, STORE_C_2x2)
+
+// func pairsAVX512CopyRows3x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
+TEXT ·pairsAVX512CopyRows3x32(SB), NOSPLIT, $0-88
+	LOAD_KERNEL_ARGS
+	MOVQ packed+80(FP), R15
+	LOAD_MASK_2
+	MOVQ DI, DX
+	PREFETCHW_C_3x2
+	ZERO_C_3x2
+	LEAQ (BX)(R13*1), R8
+	ADDQ R13, R13
+	POINT_PREFETCH_B(3)
+	MOVQ R14, DI
+	ADDQ ldb+32(FP), DI
+	LEAQ (R13)(R13*2), R11
+	LOOP_OF_FOUR
+	LOAD_COPY_B_PAIRS((BX), Z8, Z6, Z7, (R8), 0, (R14), (DI))
+	PREFETCH_A_1_FROM_0
+	DOT_ROWS_3x2(0, Z8, 6, Z9)
+	LOAD_COPY_B_PAIRS((BX)(R13*1), Z8, Z6, Z7, (R8)(R13*1), 128, (R14)(R13*1), (DI)(R13*1))
+	PREFETCH_A_1_FROM_1
+	DOT_ROWS_3x2(4, Z8, 6, Z9)
+	LOAD_COPY_B_PAIRS((BX)(R13*2), Z8, Z6, Z7, (R8)(R13*2), 256, (R14)(R13*2), (DI)(R13*2))
+	PREFETCH_A_1_FROM_2
+	DOT_ROWS_3x2(8, Z8, 6, Z9)
+	LOAD_COPY_B_PAIRS((BX)(R11*1), Z8, Z6, Z7, (R8)(R11*1), 384, (R14)(R11*1), (DI)(R11*1))
+	DOT_ROWS_3x2(12, Z8, 6, Z9)
+	ADVANCE_COPY_PAIRS_ROWS1_x2(4)
+	LOOP_OF_ONE(restore)
+	LOAD_COPY_B_PAIRS((BX), Z8, Z6, Z7, (R8), 0, (R14), (DI))
+	PREFETCH_A_1_FROM_0
+	DOT_ROWS_3x2(0, Z8, 6, Z9)
+	ADVANCE_COPY_PAIRS_ROWS1_x2(1)
+	DECQ CX
+	JNZ rest
+	RESTORE_C
+	END_C(ADD_S_3x2, STORE_C_3x2)
+
+// DOT_STEP_ROWS_COPY_PREFETCH_4x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_COPY_PREFETCH_4x2(b, next, off, copy, odd, nextOdd, prefetch) \
+	LOAD_COPY_B_PAIRS(b, Z10, Z8, Z9, odd, copy, next, nextOdd); \
+	prefetch; \
+	DOT_ROWS_3x2(off, Z10, 8, Z11); \
+	DOT_ROW_2(off(DX), Z11, 8, 11, 6)
+
+// ADVANCE_COPY_PAIRS_ROWS2_x2 moves the pointers to A and B.
+#define ADVANCE_COPY_PAIRS_ROWS2_x2(n) \
+	LEAQ (BX)(R13*n), BX; \
+	LEAQ (R14)(R13*n), R14; \
+	ADDQ $(128*n), R15; \
+	LEAQ (R8)(R13*n), R8; \
+	LEAQ (DI)(R13*n), DI; \
+	ADDQ $(4*n), AX; \
+	ADDQ $(4*n), DX
+
+// func pairsAVX512CopyRows4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
+TEXT ·pairsAVX512CopyRows4x32(SB), NOSPLIT, $0-88
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_4x2, ZERO_C_4x2, POINT_A_2, DOT_STEP_ROWS_COPY_PREFETCH_4x2, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_PAIRS_ROWS2_x2, ADD_S_4x2, STORE_C_4x2)
+
+// DOT_STEP_ROWS_COPY_PREFETCH_5x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_COPY_PREFETCH_5x2(b, next, off, copy, odd, nextOdd, prefetch) \
+	LOAD_COPY_B_PAIRS(b, Z12, Z10, Z11, odd, copy, next, nextOdd); \
+	prefetch; \
+	DOT_ROWS_5x2(off, Z12, 10, Z13)
+
+// func pairsAVX512CopyRows5x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
+TEXT ·pairsAVX512CopyRows5x32(SB), NOSPLIT, $0-88
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_5x2, ZERO_C_5x2, POINT_A_2, DOT_STEP_ROWS_COPY_PREFETCH_5x2, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_PAIRS_ROWS2_x2, ADD_S_5x2, STORE_C_5x2)
+
+// DOT_STEP_ROWS_COPY_PREFETCH_6x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_COPY_PREFETCH_6x2(b, next, off, copy, odd, nextOdd, prefetch) \
+	LOAD_COPY_B_PAIRS(b, Z14, Z12, Z13, odd, copy, next, nextOdd); \
+	prefetch; \
+	DOT_ROWS_5x2(off, Z14, 12, Z15); \
+	DOT_ROW_2(off(DX)(R12*2), Z15, 12, 15, 10)
+
+// func pairsAVX512CopyRows6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
+TEXT ·pairsAVX512CopyRows6x32(SB), NOSPLIT, $0-88
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_6x2, ZERO_C_6x2, POINT_A_2, DOT_STEP_ROWS_COPY_PREFETCH_6x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_PAIRS_ROWS2_x2, ADD_S_6x2, STORE_C_6x2)
+
+// DOT_STEP_ROWS_COPY_PREFETCH_7x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_COPY_PREFETCH_7x2(b, next, off, copy, odd, nextOdd, prefetch) \
+	LOAD_COPY_B_PAIRS(b, Z16, Z14, Z15, odd, copy, next, nextOdd); \
+	prefetch; \
+	DOT_ROWS_7x2(off, Z16, 14, Z17)
+
+// ADVANCE_COPY_PAIRS_ROWS3_x2 moves the pointers to A and B.
+#define ADVANCE_COPY_PAIRS_ROWS3_x2(n) \
+	LEAQ (BX)(R13*n), BX; \
+	LEAQ (R14)(R13*n), R14; \
+	ADDQ $(128*n), R15; \
+	LEAQ (R8)(R13*n), R8; \
+	LEAQ (DI)(R13*n), DI; \
+	ADDQ $(4*n), AX; \
+	ADDQ $(4*n), DX; \
+	ADDQ $(4*n), SI
+
+// func pairsAVX512CopyRows7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
+TEXT ·pairsAVX512CopyRows7x32(SB), NOSPLIT, $0-88
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_7x2, ZERO_C_7x2, POINT_A_3, DOT_STEP_ROWS_COPY_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_PAIRS_ROWS3_x2, ADD_S_7x2, STORE_C_7x2)
+
+// DOT_STEP_ROWS_COPY_PREFETCH_8x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_COPY_PREFETCH_8x2(b, next, off, copy, odd, nextOdd, prefetch) \
+	LOAD_COPY_B_PAIRS(b, Z18, Z16, Z17, odd, copy, next, nextOdd); \
+	prefetch; \
+	DOT_ROWS_7x2(off, Z18, 16, Z19); \
+	DOT_ROW_2(off(SI)(R12*1), Z19, 16, 19, 14)
+
+// func pairsAVX512CopyRows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
+TEXT ·pairsAVX512CopyRows8x32(SB), NOSPLIT, $0-88
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_8x2, ZERO_C_8x2, POINT_A_3, DOT_STEP_ROWS_COPY_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_PAIRS_ROWS3_x2, ADD_S_8x2, STORE_C_8x2)
+
+// DOT_STEP_ROWS_COPY_PREFETCH_9x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_COPY_PREFETCH_9x2(b, next, off, copy, odd, nextOdd, prefetch) \
+	LOAD_COPY_B_PAIRS(b, Z20, Z18, Z19, odd, copy, next, nextOdd); \
+	prefetch; \
+	DOT_ROWS_9x2(off, Z20, 18, Z21)
+
+// func pairsAVX512CopyRows9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
+TEXT ·pairsAVX512CopyRows9x32(SB), NOSPLIT, $0-88
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_9x2, ZERO_C_9x2, POINT_A_3, DOT_STEP_ROWS_COPY_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_PAIRS_ROWS3_x2, ADD_S_9x2, STORE_C_9x2)
+
+// DOT_STEP_ROWS_COPY_PREFETCH_10x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_COPY_PREFETCH_10x2(b, next, off, copy, odd, nextOdd, prefetch) \
+	LOAD_COPY_B_PAIRS(b, Z22, Z20, Z21, odd, copy, next, nextOdd); \
+	prefetch; \
+	DOT_ROWS_9x2(off, Z22, 20, Z23); \
+	DOT_ROW_2(off(R9), Z23, 20, 23, 18)
+
+// ADVANCE_COPY_PAIRS_ROWS4_x2 moves the pointers to A and B.
+#define ADVANCE_COPY_PAIRS_ROWS4_x2(n) \
+	LEAQ (BX)(R13*n), BX; \
+	LEAQ (R14)(R13*n), R14; \
+	ADDQ $(128*n), R15; \
+	LEAQ (R8)(R13*n), R8; \
+	LEAQ (DI)(R13*n), DI; \
+	ADDQ $(4*n), AX; \
+	ADDQ $(4*n), DX; \
+	ADDQ $(4*n), SI; \
+	ADDQ $(4*n), R9
+
+// func pairsAVX512CopyRows10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
+TEXT ·pairsAVX512CopyRows10x32(SB), NOSPLIT, $0-88
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_10x2, ZERO_C_10x2, POINT_A_4, DOT_STEP_ROWS_COPY_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_PAIRS_ROWS4_x2, ADD_S_10x2, STORE_C_10x2)
+
+// DOT_STEP_ROWS_COPY_PREFETCH_11x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_COPY_PREFETCH_11x2(b, next, off, copy, odd, nextOdd, prefetch) \
+	LOAD_COPY_B_PAIRS(b, Z24, Z22, Z23, odd, copy, next, nextOdd); \
+	prefetch; \
+	DOT_ROWS_11x2(off, Z24, 22, Z25)
+
+// func pairsAVX512CopyRows11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
+TEXT ·pairsAVX512CopyRows11x32(SB), NOSPLIT, $0-88
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_11x2, ZERO_C_11x2, POINT_A_4, DOT_STEP_ROWS_COPY_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_PAIRS_ROWS4_x2, ADD_S_11x2, STORE_C_11x2)
+
+// DOT_STEP_ROWS_COPY_PREFETCH_12x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_COPY_PREFETCH_12x2(b, next, off, copy, odd, nextOdd, prefetch) \
+	LOAD_COPY_B_PAIRS(b, Z26, Z24, Z25, odd, copy, next, nextOdd); \
+	prefetch; \
+	DOT_ROWS_11x2(off, Z26, 24, Z27); \
+	DOT_ROW_2(off(R9)(R12*2), Z27, 24, 27, 22)
+
+// func pairsAVX512CopyRows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
+TEXT ·pairsAVX512CopyRows12x32(SB), NOSPLIT, $0-88
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_12x2, ZERO_C_12x2, POINT_A_4, DOT_STEP_ROWS_COPY_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_PAIRS_ROWS4_x2, ADD_S_12x2, STORE_C_12x2)
+
+// DOT_STEP_ROWS_COPY_PREFETCH_13x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_COPY_PREFETCH_13x2(b, next, off, copy, odd, nextOdd, prefetch) \
+	LOAD_COPY_B_PAIRS(b, Z28, Z26, Z27, odd, copy, next, nextOdd); \
+	prefetch; \
+	DOT_ROWS_13x2(off, Z28, 26, Z29)
+
+// ADVANCE_COPY_PAIRS_ROWS5_x2 moves the pointers to A and B.
+#define ADVANCE_COPY_PAIRS_ROWS5_x2(n) \
+	LEAQ (BX)(R13*n), BX; \
+	LEAQ (R14)(R13*n), R14; \
+	ADDQ $(128*n), R15; \
+	LEAQ (R8)(R13*n), R8; \
+	LEAQ (DI)(R13*n), DI; \
+	ADDQ $(4*n), AX; \
+	ADDQ $(4*n), DX; \
+	ADDQ $(4*n), SI; \
+	ADDQ $(4*n), R9; \
+	ADDQ $(4*n), R10
+
+// func pairsAVX512CopyRows13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
+TEXT ·pairsAVX512CopyRows13x32(SB), NOSPLIT, $0-88
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_13x2, ZERO_C_13x2, POINT_A_5, DOT_STEP_ROWS_COPY_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_PAIRS_ROWS5_x2, ADD_S_13x2, STORE_C_13x2)
+
+// DOT_STEP_ROWS_COPY_PREFETCH_14x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_COPY_PREFETCH_14x2(b, next, off, copy, odd, nextOdd, prefetch) \
+	LOAD_COPY_B_PAIRS(b, Z30, Z28, Z29, odd, copy, next, nextOdd); \
+	prefetch; \
+	DOT_ROWS_13x2(off, Z30, 28, Z31); \
+	DOT_ROW_2(off(R10)(R12*1), Z31, 28, 31, 26)
+
+// func pairsAVX512CopyRows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
+TEXT ·pairsAVX512CopyRows14x32(SB), NOSPLIT, $0-88
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_14x2, ZERO_C_14x2, POINT_A_5, DOT_STEP_ROWS_COPY_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_PAIRS_ROWS5_x2, ADD_S_14x2, STORE_C_14x2)
 
 // PREFETCHW_STRIP_1x2 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_1x2 \

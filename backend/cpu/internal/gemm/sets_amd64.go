@@ -49,6 +49,7 @@ var AVX512BF16 = func() *Set {
 	s.Pairs = &Tiles{
 		MR: 14, NR: 32, Unit: 1, Step: 2, Deep: 1, Masked: true, Rows: pairsAVX512Rows32, Inner: pairsAVX512Inner32,
 		NarrowNR: 16, NarrowRows: pairsAVX512Rows16, NarrowInner: pairsAVX512Inner16,
+		Copies:  CopyKernels{Rows: pairsAVX512CopyRows32},
 		RowRuns: pairsRowRunsAVX512, NarrowRowRuns: pairsRowRunsNarrowAVX512,
 		Copy: copyLanesAVX512,
 	}

@@ -139,6 +139,7 @@ const (
 	firstPanels  = 4        // of columns along which kernels go first
 	packedPanels = 8        // of columns that pay for packing rows that share lines
 	shortDepth   = 32       // of the inner dimension
+	pairsDepth   = 64       // of pairs that are packed by micro-kernels
 	stripBytes   = 1 << 18  // of panels that strips go along before the next ones
 	stripDepth   = 320      // of the inner dimension, for strips of any length
 	stripPanels  = 16       // of strips, for any inner dimension
@@ -201,8 +202,15 @@ func (p *Problem) shallow() bool { return p.K <= shortDepth }
 // Of a long inner dimension and few panels, A takes longer to read than the result to
 // write, and kernels of strips do not prefetch A.
 func (d *decision) strips() bool {
-	return d.StripKernels && d.M >= d.Micro.MR/2 && !d.A.Trans && d.Pack.A != APanels && d.Pack.B != BInPlace && d.Epilogue == NoEpilogue &&
+	return d.StripKernels && !d.copiesPairs() && d.M >= d.Micro.MR/2 && !d.A.Trans && d.Pack.A != APanels && d.Pack.B != BInPlace && d.Epilogue == NoEpilogue &&
 		d.K > 0 && (d.K <= stripDepth || d.N >= stripPanels*d.Micro.NR && d.M > 2*d.Micro.MR) && d.Depth >= d.K
+}
+
+// copiesPairs reports whether micro-kernels pack pairs while they compute the first rows
+// of a tile: of few rows packing would take longer than the product.
+func (p *Problem) copiesPairs() bool {
+	t := p.Micro
+	return p.B.Element == gemm.Pairs && t.Copies.Rows != nil && !(p.Cached && p.slices() == 0) && !p.A.Trans && !p.B.Trans && p.M > 1 && p.M <= 2*t.MR && p.K > pairsDepth
 }
 
 // packB returns whether B is packed, and limits the depth to what suits that.
@@ -226,6 +234,13 @@ func (d *decision) packB() bool {
 		// That is most of the cost: panels that fit the L1 are copied while few lines
 		// are in flight.
 		d.Depth = min(d.Depth, tiling.Even(d.K, copyDepth, 16))
+	case d.copiesPairs():
+		// Rows of a second micro-tile read the panel again, from the L1.
+		depth := copyDepth
+		if d.M <= d.Micro.MR {
+			depth *= 4
+		}
+		d.Depth = min(d.Depth, tiling.Even(d.K, depth, 32))
 	}
 	return packed
 }
@@ -286,6 +301,9 @@ func (p *Problem) slices() int {
 	if !p.A.Trans && p.M >= 2*tiling.MinChunks*p.Micro.MR && p.N <= p.Micro.NR {
 		return 0 // rows are enough for all workers, who read them from end to end
 	}
+	if p.B.Element == gemm.Pairs && !p.B.Trans && p.M <= 2*p.Micro.MR && p.N >= tiling.MinChunks*p.Micro.NR {
+		return 0 // columns are enough for all workers
+	}
 	if p.whole() || n < tiling.MinChunks/2 || p.Batches != 1 || 4*p.M*p.N > sliceBytes || p.M*p.N*p.K < tiling.MinChunks*ChunkMACs {
 		return 0
 	}
@@ -310,7 +328,7 @@ func (d *decision) slice() {
 	s.K = tiling.RoundUp(tiling.CeilDiv(d.K, n), packDepth)
 	s.N = tiling.CeilDiv(d.K, s.K)
 	s.LD = 4*tiling.RoundUp(d.N, d.Micro.NR) + RowPad
-	d.Depth = min(d.Depth, tiling.Even(s.K, max(leastDepth, blockBytes/(4*d.M)), packDepth))
+	d.Depth = tiling.Even(s.K, min(d.Depth, max(leastDepth, blockBytes/(4*d.M))), packDepth)
 	if d.Transposed {
 		d.Depth = tiling.Even(s.K, copyDepth, packDepth)
 	}
@@ -392,7 +410,7 @@ func (d *decision) order() {
 	t, tile := d.Micro, &d.Tiles
 	tile.Down = tiling.CeilDiv(d.M, tile.Rows)
 	packsB := d.Pack.B != BInPlace
-	d.Pack.CopyB = t.Copies.Rows != nil && !d.Strips && packsB && d.Pack.B < BShared && d.B.Element == gemm.F32 && !d.B.Trans
+	d.Pack.CopyB = t.Copies.Rows != nil && !d.Strips && packsB && d.Pack.B < BShared && (d.B.Element == gemm.F32 && !d.B.Trans || d.copiesPairs())
 	if d.Pack.B == BTile && tile.Down == 1 && !d.shallow() {
 		d.Pack.B = BPanel
 	}

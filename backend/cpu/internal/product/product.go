@@ -50,6 +50,7 @@ type product struct {
 	store        tileStore
 	narrow       gemm.Pack          // rounds a micro-tile to the result's type, or nil
 	strips       []gemm.StripKernel // of a result of that type, or nil
+	narrowStrips []gemm.StripKernel // of a last panel of few columns, or nil
 	tileEpilogue *tileEpilogue      // what after does, if kernels can, or nil
 	lowEpilogue  *lowEpilogue       // what after does, if that can be done as sums are rounded, or nil
 
@@ -181,9 +182,7 @@ func newProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, dims *dims, leastPa
 		if element == gemm.Pairs {
 			kind = gemm.Pairs
 		}
-		if k.strips = set.Strips[kind]; k.N <= k.tiles.NarrowNR && set.NarrowStrips[kind] != nil {
-			k.strips = set.NarrowStrips[kind]
-		}
+		k.strips, k.narrowStrips = set.Strips[kind], set.NarrowStrips[kind]
 	}
 	k.tileEpilogue, k.lowEpilogue = newTileEpilogue(b, v, set, k.N), newLowEpilogue(b, v, set, k.N)
 	if k.batches == 1 && k.m > k.tiles.MR && k.m <= CacheRows && k.b.size*k.N*k.k >= CacheBytes && backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1]) {

@@ -434,7 +434,12 @@ func (c *chunk) multiplyStrips() {
 	for col := 0; col < tile.Cols; col += group {
 		cols := min(group, tile.Cols-col)
 		panels := tiling.CeilDiv(cols, nr)
-		mask := uint(1)<<(cols-(panels-1)*nr) - 1
+		last := cols - (panels-1)*nr
+		mask := uint(1)<<last - 1
+		whole := panels // of panels that kernels of strips go along; the last one may be narrow
+		if k.narrowStrips != nil && last <= k.tiles.NarrowNR {
+			whole--
+		}
 		b := unsafe.Add(c.b, col/nr*c.nextPanel)
 		if c.packs {
 			k.packB(b, size, c.dataB, c.batch, tile.Col+col, cols, c.p, c.depth)
@@ -447,7 +452,15 @@ func (c *chunk) multiplyStrips() {
 				a, lda = c.rowsOnDemand(at, h)
 			}
 			to := unsafe.Pointer(&c.r.Values[k.Out][2*((tile.Row+at)*k.N+tile.Col+col)])
-			k.strips[h](c.cells, a, lda, b, panels, to, 2*k.N, mask)
+			switch {
+			case whole == panels:
+				k.strips[h](c.cells, a, lda, b, panels, to, 2*k.N, mask)
+			case whole > 0:
+				k.strips[h](c.cells, a, lda, b, whole, to, 2*k.N, 1<<nr-1)
+			}
+			if whole < panels {
+				k.narrowStrips[h](c.cells, a, lda, unsafe.Add(b, whole*size), 1, unsafe.Add(to, 2*whole*nr), 2*k.N, mask)
+			}
 			rows = rows.next()
 		}
 	}
@@ -536,7 +549,13 @@ func (c *chunk) multiply() {
 		a, d := strip, unsafe.Add(c.d, to)
 		switch narrow := cols <= t.NarrowNR; {
 		case copied != nil:
-			copying[h](cells, a, lda, b, ldb, s, lds, d, c.ldd, mask, copied)
+			whole := c.depth / t.Step
+			copying[h](whole, a, lda, b, ldb, s, lds, d, c.ldd, mask, copied)
+			if whole < cells { // the last row has no other to make pairs with
+				last := unsafe.Add(copied, 4*nr*whole)
+				k.packB(last, 0, c.dataB, c.batch, tile.Col+j, cols, c.p+t.Step*whole, c.depth%t.Step)
+				kernels[h](1, unsafe.Add(a, 4*whole), lda, last, 4*nr, d, c.ldd, d, c.ldd, mask)
+			}
 		case next != nil && !narrow && fetching != nil && fetching[h] != nil:
 			fetching[h](cells, a, lda, b, ldb, s, lds, d, c.ldd, mask, next, stride)
 		case narrow:

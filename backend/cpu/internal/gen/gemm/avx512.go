@@ -34,6 +34,10 @@ func avx512Pairs() *gen {
 	base := avx512Tile
 	base.bcast, base.step1 = "VPBROADCASTD", amd64.VDPBF16PS
 	g.family("pairsAVX512", 14, []int{2, 1}, base)
+	copies := base
+	copies.copies = true
+	g.interleaveTable()
+	g.family("pairsAVX512Copy", 14, []int{2}, copies)
 	g.strips("pairsAVX512Strip", 14, 2, base)
 	g.strips("pairsAVX512Strip", 14, 1, base)
 	runs := base

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/amd64"
 	"math/bits"
+	"strings"
 )
 
 // kernelParams is the signature of every micro-kernel; package gemm documents
@@ -123,6 +124,8 @@ func (t *tile) write(g *gen) {
 		kind = "RUNS_KERNEL"
 	case t.next:
 		kind = "PREFETCH_KERNEL"
+	case t.interleaves():
+		kind = "COPY_KERNEL_PAIRS"
 	case t.copies:
 		kind = "COPY_KERNEL"
 	}
@@ -188,6 +191,9 @@ func (t *tile) advanceMacro() string {
 	name := "ADVANCE"
 	if t.copies {
 		name += "_COPY"
+	}
+	if t.interleaves() {
+		name += "_PAIRS"
 	}
 	if t.inner {
 		name += "_INNER"
@@ -259,9 +265,15 @@ func (t *tile) body(g *gen) {
 		if t.copies {
 			steps = prefetchDistanceCopy
 		}
+		if t.interleaves() {
+			g.block("POINT_ODD_ROWS", func() { g.ins("LEAQ (BX)(R13*1), R8\nADDQ R13, R13") })
+		}
 		g.block("POINT_PREFETCH_B", func() {
 			g.ins("MOVQ R13, R14\nSHLQ $%d, R14\nADDQ BX, R14", bits.TrailingZeros(steps))
 		}, "shift", bits.TrailingZeros(steps))
+		if t.interleaves() {
+			g.block("POINT_PREFETCH_ODD_ROWS", func() { g.ins("MOVQ R14, DI\nADDQ ldb+32(FP), DI") })
+		}
 		if t.inner && t.prefetchesA() {
 			g.block("POINT_PREFETCH_A", func() {
 				g.ins("MOVQ R12, SI\nSHLQ $%d, SI\nADDQ AX, SI", bits.TrailingZeros(prefetchDistanceA))
@@ -300,8 +312,11 @@ func (t *tile) body(g *gen) {
 	}
 	advance(unroll)
 	end := "sum"
-	if t.runs {
+	switch {
+	case t.runs:
 		end = "next"
+	case t.interleaves():
+		end = "restore"
 	}
 	g.block("LOOP_OF_ONE", func() {
 		g.ins("SUBQ $%d, CX\nJGE loop", unroll)
@@ -316,7 +331,53 @@ func (t *tile) body(g *gen) {
 		g.label("next")
 		g.ins("DECQ n+0(FP)\nJNZ run")
 	}
+	if t.interleaves() {
+		g.block("RESTORE_C", func() {
+			g.label("restore")
+			g.ins("MOVQ d+56(FP), DI\nMOVQ ldd+64(FP), R8")
+		})
+	}
 	t.end(g)
+}
+
+// interleaves reports whether B is copied from rows of bfloat16, two of which make a
+// row of pairs: R8 points to the odd rows, DI to those that are prefetched, and R13 is the
+// distance of every second row.
+func (t *tile) interleaves() bool { return t.copies && t.arithmetic() == "DOT" }
+
+// loadPairs interleaves two rows of B of step u to registers, copies them, and
+// prefetches later rows.
+func (t *tile) loadPairs(g *gen, u int, hints []any) {
+	first := t.rows * t.vectors
+	odd := stepped(0, "R8", "R13", "R11", u)
+	g.block("LOAD_COPY_B_PAIRS", func() {
+		g.ins("VMOVDQU64 %s, Z%d", stepped(0, "BX", "R13", "R11", u), first+2)
+		for v := range 2 {
+			g.ins("VMOVDQU64 interleave<>+%d(SB), Z%d", 64*v, first+v)
+		}
+		for v := range 2 {
+			g.ins("VPERMI2W %s, Z%d, Z%d", odd, first+2, first+v)
+		}
+		for v := range 2 {
+			g.ins("VMOVDQU64 Z%d, %d(R15)", first+v, 64*(2*u+v))
+		}
+		g.ins("PREFETCHT0 %s\nPREFETCHT0 %s", stepped(0, "R14", "R13", "R11", u), stepped(0, "DI", "R13", "R11", u))
+	}, append(hints, "odd", odd[1:], "nextOdd", stepped(0, "DI", "R13", "R11", u)[1:], "copy", 128*u)...)
+}
+
+// interleaveTable writes the indices of the interleaved elements of two rows.
+func (g *gen) interleaveTable() {
+	var data strings.Builder
+	for i := range 16 { // words of 4 elements
+		var w uint64
+		for j := range 4 {
+			n := 4*i + j
+			w |= uint64(n/2+n%2*32) << (16 * j)
+		}
+		fmt.Fprintf(&data, "DATA interleave<>+%d(SB)/8, $0x%016x\n", 8*i, w)
+	}
+	data.WriteString("GLOBL interleave<>(SB), RODATA|NOPTR, $128\n")
+	g.file.Raw(data.String())
 }
 
 // end adds s to the sums, stores them, and returns.
@@ -373,19 +434,23 @@ func (t *tile) step(g *gen, u int) {
 	}
 	prefetch := t.prefetchMacro(u)
 	body := func() {
-		g.block(load, func() {
-			for v := range t.vectors {
-				// Unmasked: a mask costs some processors an operation on the ports of
-				// multiplications.
-				g.ins("%s %s, %s", t.loadB, stepped(v*t.bytes, "BX", "R13", "R11", u), b(v))
-				if t.copies {
-					g.ins("VMOVUPS %s, %d(R15)", b(v), (u*t.vectors+v)*t.bytes)
+		if t.interleaves() {
+			t.loadPairs(g, u, hints)
+		} else {
+			g.block(load, func() {
+				for v := range t.vectors {
+					// Unmasked: a mask costs some processors an operation on the ports of
+					// multiplications.
+					g.ins("%s %s, %s", t.loadB, stepped(v*t.bytes, "BX", "R13", "R11", u), b(v))
+					if t.copies {
+						g.ins("VMOVUPS %s, %d(R15)", b(v), (u*t.vectors+v)*t.bytes)
+					}
 				}
-			}
-			for v := 0; v < t.vectors*t.bytes; v += 64 {
-				g.ins("PREFETCHT0 %s", stepped(v, "R14", "R13", "R11", u))
-			}
-		}, append(hints, "copy", u*t.vectors*t.bytes)...)
+				for v := 0; v < t.vectors*t.bytes; v += 64 {
+					g.ins("PREFETCHT0 %s", stepped(v, "R14", "R13", "R11", u))
+				}
+			}, append(hints, "copy", u*t.vectors*t.bytes)...)
+		}
 		if t.inner && t.prefetchesA() {
 			for i := range t.rows {
 				if i == 0 || i == t.rows-1 {
@@ -422,6 +487,9 @@ func (t *tile) step(g *gen, u int) {
 	if t.copies {
 		params = append(params, "copy", u*t.vectors*t.bytes)
 	}
+	if t.interleaves() {
+		params = append(params, "odd", stepped(0, "R8", "R13", "R11", u)[1:], "nextOdd", stepped(0, "DI", "R13", "R11", u)[1:])
+	}
 	switch {
 	case !t.inner && t.prefetchesA() && t.rows < unroll: // not every step prefetches A
 		body()
@@ -438,6 +506,9 @@ func (t *tile) advance(g *gen, n int, bases []string) {
 	g.ins("LEAQ (BX)(R13%[1]s), BX\nLEAQ (R14)(R13%[1]s), R14", times)
 	if t.copies {
 		g.ins("ADDQ $%d, R15", n*t.vectors*t.bytes)
+	}
+	if t.interleaves() {
+		g.ins("LEAQ (R8)(R13%[1]s), R8\nLEAQ (DI)(R13%[1]s), DI", times)
 	}
 	if t.inner {
 		g.ins("LEAQ (AX)(R12%s), AX", times)
@@ -460,7 +531,11 @@ func (g *gen) family(prefix string, rows int, widths []int, base tile) {
 	case base.copies:
 		what, least = "CopyKernel", rows/2
 	}
-	for _, inner := range []bool{false, true} {
+	forms := []bool{false, true}
+	if base.interleaves() {
+		least, forms = 2, forms[:1]
+	}
+	for _, inner := range forms {
 		for _, vectors := range widths {
 			name := func(mr int) string {
 				form := "Rows"
