@@ -139,7 +139,7 @@ func run(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("-ops: %w", err)
 	}
-	all := trainingSteps()
+	all := append(trainingSteps(), predictions()...)
 	if *examined {
 		all = append(all, bert("bert-base", models.BERTBase, 128, 8))
 	}

@@ -164,4 +164,110 @@ def recurrent(s):
     return Recurrent(s["cell"], s["size"], s["units"]), [x, y], cross_entropy
 
 
-MODELS = {"mlp": mlp, "cnn": cnn, "recurrent": recurrent, "unet": unet, "bert": bert}
+def tokens(s):
+    return torch.randint(1, s["words"], (s["batch"], s["steps"]))
+
+
+class Text(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.embed, self.conv = nn.Embedding(s["words"], s["width"]), nn.Conv1d(s["width"], s["filters"], 5)
+        self.inner, self.head = nn.Linear(s["filters"], 64), nn.Linear(64, 2)
+
+    def forward(self, x):
+        x = F.relu(self.conv(self.embed(x).transpose(1, 2))).amax(-1)
+        return self.head(F.relu(self.inner(x)))
+
+
+def text(s):
+    return Text(s), [tokens(s)], None
+
+
+class BiGRU(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.embed = nn.Embedding(s["words"], s["width"])
+        self.gru, self.head = nn.GRU(s["width"], s["units"], batch_first=True, bidirectional=True), nn.Linear(2 * s["units"], 2)
+
+    def forward(self, x):
+        h = self.gru(self.embed(x))[1]
+        return self.head(torch.cat([h[0], h[1]], 1))
+
+
+def bigru(s):
+    return BiGRU(s), [tokens(s)], None
+
+
+class PreNorm(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        h = s["hidden"]
+        self.attend, self.norm = Attention(s | {"dropout": 0.0}), nn.LayerNorm(h, 1e-3)
+        self.inner, self.outer, self.norm2 = nn.Linear(h, 4 * h), nn.Linear(4 * h, h), nn.LayerNorm(h, 1e-3)
+
+    def forward(self, x):
+        x = x + self.attend(self.norm(x), None)
+        return x + self.outer(F.gelu(self.inner(self.norm2(x))))
+
+
+class Transformer(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        h = s["hidden"]
+        self.embed, self.layers = nn.Embedding(s["words"], h), nn.Sequential(*(PreNorm(s) for _ in range(s["layers"])))
+        self.norm, self.head = nn.LayerNorm(h, 1e-3), nn.Linear(h, 2)
+
+    def forward(self, x):
+        return self.head(self.norm(self.layers(self.embed(x))).mean(1))
+
+
+def transformer(s):
+    return Transformer(s), [tokens(s)], None
+
+
+def convolve(i, o, k, stride, relu=True, groups=1):
+    # Keras pads strided windows of 3 below and on the right alone.
+    pad = [nn.ZeroPad2d((0, 1, 0, 1))] if stride == 2 and k == 3 else []
+    mods = pad + [nn.Conv2d(i, o, k, stride, 0 if pad else k // 2, groups=groups, bias=False), nn.BatchNorm2d(o, 1e-3)]
+    return nn.Sequential(*mods, *([nn.ReLU()] if relu else []))
+
+
+class Residual(nn.Module):
+    def __init__(self, i, o, stride):
+        super().__init__()
+        self.a, self.b = convolve(i, o, 3, stride), convolve(o, o, 3, 1, False)
+        self.shortcut = nn.Identity() if i == o else convolve(i, o, 1, stride, False)
+
+    def forward(self, x):
+        return F.relu(self.b(self.a(x)) + self.shortcut(x))
+
+
+def classifier(s, size, *mods, channels, classes):
+    net = nn.Sequential(*mods, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
+    return net, [torch.rand(s["batch"], 3, size, size) - 0.5], None
+
+
+def resnet20(s):
+    blocks, i = [convolve(3, 16, 3, 1)], 16
+    for o in (16, 32, 64):
+        for _ in range(3):
+            blocks.append(Residual(i, o, 1 if i == o else 2))
+            i = o
+    return classifier(s, 32, *blocks, channels=64, classes=10)
+
+
+def mobilenet(s):
+    blocks, i = [convolve(3, 16, 3, 2)], 16
+    for o, stride in s["separable"]:
+        blocks += [convolve(i, i, 3, stride, groups=i), convolve(i, o, 1, 1)]
+        i = o
+    return classifier(s, 96, *blocks, channels=i, classes=100)
+
+
+MODELS = {"mlp": mlp, "cnn": cnn, "recurrent": recurrent, "unet": unet, "bert": bert, "text": text, "bigru": bigru,
+          "transformer": transformer, "resnet20": resnet20, "mobilenet": mobilenet}
+
+
+def inputs(s, net, data):
+    """The arguments of net among the data of a step."""
+    return data[:2] if s["model"] == "bert" else data[:1]

@@ -211,6 +211,33 @@ def step(s, policy):
     return {mode + name: setting(mode == "compile", layout) for name, layout in layouts.items() for mode in ("eager", "compile")}
 
 
+def predict(s, policy):
+    d = DTYPES[policy]
+
+    def setting(compiled, layout):
+        def build():
+            net, data, _ = torch_models.make(s)
+            net = net.to(memory_format=layout).eval()
+            x = [x.to(memory_format=layout) if x.dim() == 4 else x for x in torch_models.inputs(s, net, data)]
+            if compiled:
+                torch._dynamo.reset()
+                torch._inductor.config.freezing = True
+                net = torch.compile(net)
+
+            def work():
+                with torch.inference_mode(), torch.autocast("cpu", d, enabled=d != torch.float32):
+                    net(*x)
+
+            return work
+
+        return build
+
+    layouts = {"": torch.contiguous_format}
+    if s["model"] in ("cnn", "unet", "resnet20", "mobilenet"):
+        layouts[" channels last"] = torch.channels_last
+    return {mode + name: setting(mode == "compile", layout) for name, layout in layouts.items() for mode in ("eager", "compile")}
+
+
 OPS = {"mm": mm, "linear": linear, "conv": conv, "bias-relu": bias_relu, "softmax": softmax, "layernorm": layernorm,
        "cast": cast, "dropout": dropout, "embedding": embedding, "adam": adam,
        "attention": attention, "recurrent": recurrent, "bmm": bmm}
@@ -219,6 +246,8 @@ OPS = {"mm": mm, "linear": linear, "conv": conv, "bias-relu": bias_relu, "softma
 def start(s, policy):
     if s["kind"] == "step":
         return step(s, policy)
+    if s["kind"] == "predict":
+        return predict(s, policy)
     make = OPS.get(s["kind"])
     return make(s, DTYPES[policy]) if make else {}
 
