@@ -23,6 +23,13 @@ func TestEvaluateBetweenTrainings(t *testing.T) {
 		"dense": func() *keras.Model {
 			return keras.Sequential(&layers.Flatten{}, &layers.Dense{Units: 64, Activation: "relu"}, &layers.Dense{Units: 10, Activation: "softmax"})
 		},
+		"conv": func() *keras.Model { // few pixels, so that transformed and packed kernels are kept
+			return keras.Sequential(
+				&layers.Reshape{TargetShape: []int{4, 4, 49}},
+				&layers.Conv2D{Filters: 64, KernelSize: layers.PerAxis{3}, Activation: "relu"},
+				&layers.Conv2D{Filters: 80, KernelSize: layers.PerAxis{2}, Padding: "same", Activation: "relu"},
+				&layers.Flatten{}, &layers.Dense{Units: 10, Activation: "softmax"})
+		},
 		"lstm": func() *keras.Model {
 			return keras.Sequential(&layers.Reshape{TargetShape: []int{7, 112}}, &layers.LSTM{Units: 72}, &layers.Dense{Units: 10, Activation: "softmax"})
 		},

@@ -6,6 +6,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/product"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -312,6 +313,7 @@ func (p *problem) gemm() *implicitGEMM {
 	if p.code == op.ConvInputGrad {
 		k.dims, k.depth, k.lanes, k.srcAll, k.dstAll = p.Out, p.outsPerGroup, p.perGroup, p.outs, p.channels
 	}
+	k.few = p.code == op.Conv && k.Batch*k.OutSize <= product.CacheRows && p.b.ReadOnly(p.v.Args[1])
 	k.stored = gemm.ElementOf[p.from]
 	k.element, k.bytes = k.stored, 4
 	return k

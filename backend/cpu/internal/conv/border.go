@@ -101,7 +101,7 @@ func newBorderGEMM(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel {
 	k.atTile = tiling.RoundUp(box, 64)
 	k.addEpilogue(b, v, k.atTile+tiling.RoundUp(tile, 64), k.dstAll)
 	k.result = product.Writer{Set: k.set, N: k.dstAll, TileN: k.dstAll, Out: k.dst, To: k.to, After: k.after}
-	b.ReserveShared(4 * k.groups * k.panels * k.allCells() * k.tiles.NR)
+	k.reserveWeights(b, k.weightBytes())
 	return k
 }
 
@@ -219,7 +219,7 @@ func (k *borderGEMM) steps(p *stridedPhase) (row, plane, pixel int, low [3]int) 
 }
 
 func (k *borderGEMM) Run(r *exec.Run) {
-	r.Parallel(&k.weigh, len(k.phases)*k.groups*k.panels, k.WindowSize*k.perGroup*k.outs)
+	k.packWeights(r)
 	n := 0
 	for i := range k.cuts {
 		n += k.cuts[i].chunks

@@ -48,6 +48,9 @@ type implicitGEMM struct {
 	phases []stridedPhase
 	panels int // of kernels, in a group
 	weigh  packWeights
+	few    bool           // the program does not change the kernels, and there are few pixels
+	kept   bool           // packed kernels stay from run to run
+	cache  int            // where
 	direct bool           // kernels write the result themselves
 	result product.Writer // writes it else: the result as a matrix, with a row for each pixel
 	ld     int            // bytes from a row of accumulators to the next
@@ -380,7 +383,7 @@ func (k *implicitGEMM) layout(b *exec.Builder, v *ir.Value) {
 	k.atA = k.atTile + tiling.RoundUp(tile, 64)
 	k.addEpilogue(b, v, k.atA+tiling.RoundUp(packed, 64), k.lanes)
 	k.result = product.Writer{Set: k.set, N: k.dstAll, TileN: k.lanes, Out: k.dst, To: k.to, After: k.after}
-	b.ReserveShared(4 * k.groups * k.panels * k.allCells() * t.NR)
+	k.reserveWeights(b, k.weightBytes())
 }
 
 // inPlace reports whether kernels write the result of a phase themselves.

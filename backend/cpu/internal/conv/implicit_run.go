@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/product"
@@ -15,12 +16,45 @@ import (
 
 // Run packs the kernels and computes the phases.
 func (k *implicitGEMM) Run(r *exec.Run) {
-	r.Parallel(&k.weigh, len(k.phases)*k.groups*k.panels, k.WindowSize*k.perGroup*k.outs)
+	k.packWeights(r)
 	n := 0
 	for i := range k.phases {
 		n += k.phases[i].chunks
 	}
 	r.Parallel(k, n, k.macs()/16)
+}
+
+// reserveWeights reserves the memory for packed kernels. They stay until the kernels
+// change if pixels are so few that packing takes as long as some of the product.
+func (k *implicitGEMM) reserveWeights(b *exec.Builder, bytes int) {
+	if k.kept = k.few && bytes >= product.CacheBytes && backend.Keeps(backend.PackedOperands); k.kept {
+		k.cache = b.ReservePacked(bytes)
+	}
+	b.ReserveShared(bytes)
+}
+
+// weightBytes is the size of the kernels packed for runs.
+func (k *implicitGEMM) weightBytes() int { return 4 * k.groups * k.panels * k.allCells() * k.tiles.NR }
+
+// packWeights packs the kernels unless a copy is good.
+func (k *implicitGEMM) packWeights(r *exec.Run) {
+	if k.kept {
+		if good, _ := r.PackedCopy(k.cache, k.b); good {
+			return
+		}
+	}
+	r.Parallel(&k.weigh, len(k.phases)*k.groups*k.panels, k.WindowSize*k.perGroup*k.outs)
+}
+
+// packed is the memory for packed kernels: that which stays, or while the kernels change,
+// that of the run.
+func (k *implicitGEMM) packed(r *exec.Run) []byte {
+	if k.kept {
+		if data := r.Kept(k.cache, k.b); data != nil {
+			return data
+		}
+	}
+	return r.Shared
 }
 
 // packWeights is the task that packs a panel of kernels of a phase and group:
@@ -34,7 +68,7 @@ func (k *implicitGEMM) panel(r *exec.Run, p *stridedPhase, group, panel int) uns
 		return nil
 	}
 	at := 4 * k.tiles.NR * ((group*k.panels+panel)*k.allCells() + p.weights)
-	return unsafe.Pointer(&r.Shared[at])
+	return unsafe.Pointer(&k.packed(r)[at])
 }
 
 func (k *packWeights) Chunk(r *exec.Run, _ *exec.Worker, i int) {

@@ -129,7 +129,7 @@ func (k *implicitGEMM) winogradPays() bool {
 	direct, tiles := k.tileProducts()
 	// Measured: transforms of the source, of products and of kernels, in
 	// products of a tile, for each channel of the other side or for each tile.
-	return tiles*(1+16/float64(k.lanes)+10/float64(k.depth))+winogradSize*16 < direct
+	return tiles*(1+16/float64(k.lanes)+10/float64(k.depth))+winogradSize*6 < direct
 }
 
 // windows3x3 reports whether winograd has transforms for the windows of k.
@@ -210,7 +210,8 @@ func newWinograd(b *exec.Builder, v *ir.Value, c *implicitGEMM) exec.Kernel {
 	k.atM = k.atV + tiling.RoundUp(winogradSize*k.most*k.ldv, 64)
 	k.addEpilogue(b, v, max(k.atM+k.held*winogradSize*k.most*nr, k.atV+9*k.depth*nr), k.lanes)
 	k.result = product.Writer{Set: k.set, N: k.dstAll, TileN: k.lanes, Out: k.dst, To: k.to, After: k.after}
-	b.ReserveShared(most * winogradSize * k.depth * nr)
+	k.few = k.few && len(k.passes) == 1
+	k.reserveWeights(b, most*winogradSize*k.depth*nr)
 	return k
 }
 
@@ -237,7 +238,13 @@ func (k *winograd) cut(p *stridedPhase) {
 func (k *winograd) Run(r *exec.Run) {
 	for i := range k.passes {
 		p := &k.passes[i]
-		r.Parallel(transformKernels{p}, p.end-p.first, winogradSize*k.depth*k.lanes)
+		good := false
+		if k.kept {
+			good, _ = r.PackedCopy(k.cache, k.b)
+		}
+		if !good {
+			r.Parallel(transformKernels{p}, p.end-p.first, winogradSize*k.depth*k.lanes)
+		}
 		r.Parallel(p, k.phases[0].chunks, k.macs()/32)
 	}
 }
@@ -245,7 +252,7 @@ func (k *winograd) Run(r *exec.Run) {
 // panelAt is where the transformed kernels of a panel begin, of an element of
 // transformed tiles.
 func (k *winogradPass) panelAt(r *exec.Run, panel, element int) unsafe.Pointer {
-	return unsafe.Pointer(&r.Shared[4*k.tiles.NR*k.depth*(winogradSize*(panel-k.first)+element)])
+	return unsafe.Pointer(&k.packed(r)[4*k.tiles.NR*k.depth*(winogradSize*(panel-k.first)+element)])
 }
 
 func (k transformKernels) Chunk(r *exec.Run, w *exec.Worker, i int) {

@@ -61,6 +61,15 @@ func (r *Run) PackedCopy(place, pos int) (good, changed bool) {
 	return good, false
 }
 
+// Kept is the packed copy of the value at pos that this run uses, after PackedCopy said
+// that the value has not changed, or nil.
+func (r *Run) Kept(place, pos int) []byte {
+	if k := &r.Packed[place]; k.Version != 0 && k.Version == r.Version[pos] {
+		return k.Data
+	}
+	return nil
+}
+
 // CheckPacked compares the copies that the step of the value at pos would have reused
 // with those that it has packed again.
 func (r *Run) CheckPacked(pos int) error {
