@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/rivo/uniseg"
-	"github.com/schollz/progressbar/v3"
 
 	"github.com/mezzo-ml/mezzo/keras/internal/console"
 )
@@ -51,9 +50,9 @@ type progress struct {
 	steps int // steps of an epoch, -1 while unknown
 	now   func() time.Time
 	line  lineWriter
-	bar   *progressbar.ProgressBar // nil until the epoch's first redraw
-	told  int                      // steps the bar has been told of
-	max   int                      // steps the bar was made for, -1 for unknown
+	bar   *bar // nil until the epoch's first redraw
+	told  int  // steps the bar has been told of
+	max   int  // steps the bar was made for, -1 for unknown
 
 	done    int       // steps done in this epoch
 	start   time.Time // of the epoch
@@ -210,8 +209,6 @@ func (p *progress) draw(now time.Time, logs []logItem, final bool) {
 	b = appendStepTime(b, perStep)
 	p.info = appendLogs(b, logs)
 
-	// Describe is the only call that redraws a full bar, and Add the only one
-	// that moves the bar and redraws once; the option changes no pixel itself.
 	description := string(p.info)
 	if p.max > 0 && p.told == p.max {
 		p.bar.Describe(description)
@@ -221,8 +218,7 @@ func (p *progress) draw(now time.Time, logs []logItem, final bool) {
 	if p.max > 0 {
 		position = min(position, p.max)
 	}
-	progressbar.OptionSetDescription(description)(p.bar)
-	p.bar.Add(position - p.told)
+	p.bar.Add(position-p.told, description)
 	p.told = position
 }
 
@@ -311,28 +307,6 @@ const (
 
 	barCellLeft = "─" // of a bar without colours
 )
-
-// newBar returns a bar of the given number of steps (-1: unknown) that redraws
-// whenever it is told of steps; progress itself decides how often.
-func newBar(w io.Writer, steps int) *progressbar.ProgressBar {
-	return progressbar.NewOptions(steps,
-		progressbar.OptionSetWriter(w),
-		progressbar.OptionSetWidth(progressWidth),
-		progressbar.OptionSetPredictTime(false),
-		progressbar.OptionSetElapsedTime(false),
-		progressbar.OptionShowCount(), // or it would redraw on full percents only
-		progressbar.OptionShowDescriptionAtLineEnd(),
-		progressbar.OptionSetTheme(progressbar.Theme{
-			BarStart:      string(rune(markStart)),
-			Saucer:        string(rune(markDone)),
-			SaucerPadding: string(rune(markLeft)),
-		}),
-		// Without a length the library shows a spinner, from a goroutine of its
-		// own unless the interval is 0; here the spinner is the mark alone.
-		progressbar.OptionSpinnerCustom([]string{string(rune(markStart))}),
-		progressbar.OptionSetSpinnerChangeInterval(0),
-	)
-}
 
 // lineWriter converts the bar's output to Keras's line and cuts it to the terminal's
 // width: a line that wraps cannot be redrawn in place. Between the bar and an *os.File

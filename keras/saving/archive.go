@@ -2,6 +2,7 @@ package saving
 
 import (
 	"archive/zip"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
 	"github.com/mezzo-ml/mezzo/keras/internal/hdf5"
@@ -49,34 +51,87 @@ func Save(path string, m *keras.Model, opts ...Option) error {
 	if !strings.HasSuffix(path, ".keras") {
 		return fmt.Errorf("saving: got file name %q, want one that ends in .keras, as Keras does", path)
 	}
-	o, err := describe(m)
+	c, err := contentOf(m, opts)
 	if err != nil {
 		return fileError(path, err)
 	}
-	vocabularies := map[string]string{}
-	takeVocabularies(o, "", vocabularies)
-	description, err := json.Marshal(o)
-	if err != nil {
-		return fileError(path, err)
-	}
-	root, err := weightTree(m, options(opts))
-	if err != nil {
-		return fileError(path, err)
-	}
-	return replace(path, func(f atomicfile.File) error { return writeArchive(f, description, root, vocabularies) })
+	return c.save(path)
 }
 
-func writeArchive(f atomicfile.File, description []byte, root *hdf5.Group, vocabularies map[string]string) error {
-	// HDF5 is written in no order, so it takes a file of its own first.
-	weights, err := os.OpenFile(f.Name()+".h5", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
+// Write writes what Save does to w, for a place that is no file: a request, a
+// database, a page. It takes the memory of the weights once more, as nothing else
+// is written first.
+func Write(w io.Writer, m *keras.Model, opts ...Option) error {
+	c, err := contentOf(m, opts)
+	if err == nil {
+		err = c.write(w, &memory{})
 	}
-	defer func() {
-		weights.Close()
-		os.Remove(weights.Name())
-	}()
-	if err := hdf5.Write(weights, root); err != nil {
+	if err != nil {
+		return safeio.Short(fmt.Errorf("saving: %w", err))
+	}
+	return nil
+}
+
+// content is what a `.keras` file holds of a model.
+type content struct {
+	config       []byte
+	weights      *hdf5.Group
+	vocabularies map[string]string
+}
+
+func contentOf(m *keras.Model, opts []Option) (c content, err error) {
+	o, err := describe(m)
+	if err != nil {
+		return c, err
+	}
+	c.vocabularies = map[string]string{}
+	takeVocabularies(o, "", c.vocabularies)
+	if c.config, err = json.Marshal(o); err != nil {
+		return c, err
+	}
+	c.weights, err = weightTree(m, options(opts))
+	return c, err
+}
+
+// scratch is where weights are written before they are copied.
+type scratch interface {
+	io.WriterAt
+	io.ReadSeeker
+}
+
+// memory is a scratch without a file.
+type memory struct {
+	bytes.Reader
+	b []byte
+}
+
+// WriteAt implements io.WriterAt.
+func (m *memory) WriteAt(b []byte, at int64) (int, error) {
+	if end := int(at) + len(b); end > len(m.b) {
+		m.b = append(m.b, make([]byte, end-len(m.b))...)
+		m.Reset(m.b)
+	}
+	return copy(m.b[at:], b), nil
+}
+
+// save writes the file at path.
+func (c content) save(path string) error {
+	return replace(path, func(f atomicfile.File) error {
+		// HDF5 is written in no order, so it takes a file of its own first.
+		weights, err := os.OpenFile(f.Name()+".h5", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			weights.Close()
+			os.Remove(weights.Name())
+		}()
+		return c.write(f, weights)
+	})
+}
+
+func (c content) write(to io.Writer, weights scratch) error {
+	if err := hdf5.Write(weights, c.weights); err != nil {
 		return err
 	}
 	if _, err := weights.Seek(0, io.SeekStart); err != nil {
@@ -84,7 +139,7 @@ func writeArchive(f atomicfile.File, description []byte, root *hdf5.Group, vocab
 	}
 	now := time.Now()
 	metadata := fmt.Sprintf(`{"keras_version": %q, "date_saved": %q}`, kerasVersion, now.Format("2006-01-02@15:04:05"))
-	z := zip.NewWriter(f)
+	z := zip.NewWriter(to)
 	type part struct {
 		name string
 		time time.Time
@@ -92,11 +147,11 @@ func writeArchive(f atomicfile.File, description []byte, root *hdf5.Group, vocab
 	}
 	parts := []part{
 		{metadataFile, epoch, strings.NewReader(metadata)},
-		{configFile, epoch, strings.NewReader(string(description))},
+		{configFile, epoch, bytes.NewReader(c.config)},
 		{weightsFile, now, weights},
 	}
-	for _, name := range slices.Sorted(maps.Keys(vocabularies)) {
-		parts = append(parts, part{name, now, strings.NewReader(vocabularies[name])})
+	for _, name := range slices.Sorted(maps.Keys(c.vocabularies)) {
+		parts = append(parts, part{name, now, strings.NewReader(c.vocabularies[name])})
 	}
 	for _, part := range parts {
 		w, err := z.CreateHeader(&zip.FileHeader{Name: part.name, Method: zip.Store, Modified: part.time})
@@ -115,6 +170,21 @@ func writeArchive(f atomicfile.File, description []byte, root *hdf5.Group, vocab
 // its weights, and is to be compiled.
 func Load(path string, opts ...Option) (*keras.Model, error) {
 	return opened(path, func(f *os.File, size int64) (*keras.Model, error) { return read(path, f, size, options(opts)) })
+}
+
+// Read reads what Load does from the first size bytes of r, for a model that is not
+// in a file: embedded in the program, or from a request.
+//
+//	model, err := saving.Read(bytes.NewReader(b), int64(len(b)))
+func Read(r io.ReaderAt, size int64, opts ...Option) (m *keras.Model, err error) {
+	func() {
+		defer tensor.Catch(&err) // as in opened
+		m, err = read("model", r, size, options(opts))
+	}()
+	if err != nil {
+		return nil, safeio.Short(fmt.Errorf("saving: %w", err))
+	}
+	return m, nil
 }
 
 func read(path string, r io.ReaderAt, size int64, c config) (*keras.Model, error) {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
 	"github.com/mezzo-ml/mezzo/keras/internal/hdf5"
 	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 	"github.com/mezzo-ml/mezzo/layers"
@@ -35,7 +34,7 @@ func SaveFeatureSpace(path string, s *preprocessing.FeatureSpace) error {
 	if err != nil {
 		return fileError(path, err)
 	}
-	return replace(path, func(f atomicfile.File) error { return writeArchive(f, description, root, vocabularies) })
+	return content{config: description, weights: root, vocabularies: vocabularies}.save(path)
 }
 
 // describeSpace returns the members of a file.

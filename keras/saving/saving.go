@@ -1,5 +1,5 @@
 // Package saving keeps models and weights in the files of others: Keras's
-// `.weights.h5` ([SaveWeights], [LoadWeights]) and `.keras` ([Save], [Load], which
+// `.weights.h5` ([SaveWeights], [LoadWeights]) and `.keras` ([Save], [Load], [Write], [Read], which
 // also reads the `.h5` files of whole models of Keras 2),
 // safetensors ([SaveSafetensors], [LoadSafetensors]) and NumPy's npz
 // ([SaveNPZ], [LoadNPZ]). [ImportSafetensors] reads the files of programs with other

@@ -96,6 +96,39 @@ func TestSaveLoad(t *testing.T) {
 	}
 }
 
+// TestWriteRead: without a file, as with one.
+func TestWriteRead(t *testing.T) {
+	m := under("mixed_float16", func() *keras.Model { return seeded(t, 7) })
+	var b bytes.Buffer
+	if err := saving.Write(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "m.keras")
+	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := outputs(t, m, data())
+	fromFile, err := saving.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := saving.Read(bytes.NewReader(b.Bytes()), int64(b.Len()), saving.WithMaxConfig(1<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range []*keras.Model{fromFile, again} {
+		if got := outputs(t, got, data()); !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
+	if _, err := saving.Read(bytes.NewReader(b.Bytes()[:100]), 100); err == nil || !strings.HasPrefix(err.Error(), "saving: it is no .keras file") {
+		t.Errorf("got error %v, want one about the file", err)
+	}
+	if err := saving.Write(&b, keras.Sequential(&layers.Dense{Units: 2})); err == nil || !strings.Contains(err.Error(), "not built") {
+		t.Errorf("got error %v, want one about a model that is not built", err)
+	}
+}
+
 // TestFormats keeps weights in each format, under one policy, and loads them
 // under another.
 func TestFormats(t *testing.T) {
