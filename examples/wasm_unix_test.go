@@ -1,0 +1,591 @@
+//go:build unix
+
+package examples_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
+	"github.com/mezzo-ml/mezzo/keras/saving"
+)
+
+// The tests of WebAssembly compile everything twice more, and the first one downloads
+// wazero: go test ./examples -run Wasm -wasm, as .ci/wasm does.
+var (
+	withWasm   = flag.Bool("wasm", false, "run the tests of WebAssembly")
+	screenshot = flag.String("screenshot", "", "file that TestWasmBrowser makes a picture of the page in")
+)
+
+const wazero = "github.com/tetratelabs/wazero/cmd/wazero@v1.12.0"
+
+// What examples/predict may take for wasip1, linked with -ldflags "-s -w", and what that
+// takes in gzip: a program that loads any .keras file and trains nothing.
+const (
+	predictBudget     = 19_000_000
+	predictGzipBudget = 4_500_000
+)
+
+func needsWasm(t *testing.T) {
+	t.Helper()
+	if !*withWasm {
+		t.Skip("without -wasm")
+	}
+}
+
+// compile builds programs of examples into a directory.
+func compile(t *testing.T, goos, dir string, names ...string) {
+	t.Helper()
+	args := []string{"build", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}
+	for _, n := range names {
+		args = append(args, "./"+n)
+	}
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "GOAMD64=v1", "CGO_ENABLED=0")
+	if goos != "" {
+		cmd.Env = append(cmd.Env, "GOOS="+goos, "GOARCH=wasm")
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build for %s: %v\n%s", goos, err, out)
+	}
+}
+
+// output runs a command.
+func output(t *testing.T, env []string, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %q: %v\n%s", filepath.Base(name), args, err, out)
+	}
+	return string(out)
+}
+
+// TestWasmWASI runs examples/predict and examples/guide under wazero, compiled for
+// wasip1, and holds the first to its size.
+func TestWasmWASI(t *testing.T) {
+	needsWasm(t)
+	dir := t.TempDir()
+	compile(t, "", dir, "predict")
+	native := output(t, []string{"MEZZO_CPU=portable"}, filepath.Join(dir, "predict"))
+	compile(t, "wasip1", dir, "predict", "guide")
+	output(t, []string{"GOBIN=" + dir, "CGO_ENABLED=0"}, "go", "install", wazero)
+	run := filepath.Join(dir, "wazero")
+
+	// For one prediction compiling the module takes longer than interpreting it.
+	if got := output(t, nil, run, "run", "-interpreter", filepath.Join(dir, "predict")); got != native {
+		t.Errorf("predict: got\n%s\nwant, as on this machine,\n%s", got, native)
+	}
+	// Files are those of directories that the host opens.
+	drawing, model := filepath.Join("predict", "drawing.txt"), filepath.Join("predict", "digits.keras")
+	if got := output(t, nil, run, "run", "-interpreter", "-mount=.:/:ro", filepath.Join(dir, "predict"), "-model", model, drawing); got != native {
+		t.Errorf("predict of files: got\n%s\nwant\n%s", got, native)
+	}
+	out := output(t, nil, run, "run", "-workers", "2", filepath.Join(dir, "guide"), "-epochs", "1")
+	if !strings.Contains(out, "cpu: wasm, portable Go, 1 thread") {
+		t.Errorf("guide: got\n%s", out)
+	}
+	if got := last(t, out, "Test accuracy:"); got < 0.65 {
+		t.Errorf("guide: got test accuracy %v after an epoch, want 0.65 or more", got)
+	}
+
+	size, packed := sizes(t, filepath.Join(dir, "predict"))
+	t.Logf("examples/predict for wasip1: %d bytes, %d in gzip", size, packed)
+	if size > predictBudget || packed > predictGzipBudget {
+		t.Errorf("predict: got %d bytes and %d in gzip, want at most %d and %d; what has it come to import?", size, packed, predictBudget, predictGzipBudget)
+	}
+	holdSizes(t, "predict, wasip1", size, packed)
+	size, packed = sizes(t, filepath.Join(dir, "guide"))
+	holdSizes(t, "guide, wasip1", size, packed)
+}
+
+// sizes are those of a file, and of it in gzip.
+func sizes(t *testing.T, file string) (size, packed int) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var z bytes.Buffer
+	w, err := gzip.NewWriterLevel(&z, gzip.BestCompression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return len(b), z.Len()
+}
+
+// holdSizes compares sizes with the row of docs/wasm.md that begins with name. They
+// change a little with everything, so a twentieth is passed over.
+func holdSizes(t *testing.T, name string, size, packed int) {
+	t.Helper()
+	row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(name) + ` \| ([\d.]+) MB \| ([\d.]+) MB \|$`)
+	m := row.FindStringSubmatch(strings.Join(readPage(t, "docs/wasm.md").lines, "\n"))
+	if m == nil {
+		t.Errorf("docs/wasm.md has no row %q: want | %s | %.1f MB | %.1f MB |", name, name, float64(size)/1e6, float64(packed)/1e6)
+		return
+	}
+	for i, got := range []int{size, packed} {
+		if shown, err := strconv.ParseFloat(m[i+1], 64); err != nil || math.Abs(shown*1e6-float64(got)) > 0.05*float64(got) {
+			t.Errorf("docs/wasm.md has %s, and it is %.1f MB and %.1f MB in gzip", m[0], float64(size)/1e6, float64(packed)/1e6)
+		}
+	}
+}
+
+// site is the page, built once by the command that users have.
+var site = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(programs, "site")
+	cmd := exec.Command("go", "run", "./browser", "-out", dir)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go run ./browser -out: %w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+func builtSite(t *testing.T) string {
+	t.Helper()
+	needsWasm(t)
+	dir, err := site()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestWasmNode runs what the page runs, in Node.js: the worker trains, classifies a
+// drawing while it trains, and hands out a file that loads on this machine.
+func TestWasmNode(t *testing.T) {
+	dir := builtSite(t)
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("node is not installed")
+	}
+	compile(t, "js", t.TempDir(), "guide", "predict") // they build
+	ink := make([]int, 56*56)
+	for y := 10; y < 46; y++ {
+		for x := 24; x < 30; x++ {
+			ink[y*56+x] = 255
+		}
+	}
+	messages, err := json.Marshal([]map[string]any{
+		{"type": "train", "policy": "mixed_float16", "epochs": 2, "batch": 128},
+		{"type": "draw", "ink": ink, "width": 56, "height": 56, "during": true},
+		{"type": "draw", "ink": ink, "width": 56, "height": 56},
+		{"type": "sample"},
+		{"type": "save"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type message struct {
+		Type          string
+		Loss          float64
+		Accuracy      float64
+		Milliseconds  float64
+		Bytes         []byte
+		Pixels        []int
+		Probabilities []float64
+	}
+	all := map[string][]message{}
+	order := []string{}
+	for l := range strings.Lines(output(t, nil, node, filepath.Join("browser", "testdata", "node.js"), dir, string(messages))) {
+		var m message
+		if err := json.Unmarshal([]byte(l), &m); err != nil {
+			t.Fatalf("%v: %s", err, l)
+		}
+		all[m.Type] = append(all[m.Type], m)
+		order = append(order, m.Type)
+	}
+	if got := []int{len(all["ready"]), len(all["step"]), len(all["epoch"]), len(all["done"]), len(all["prediction"]), len(all["file"])}; !slices.Equal(got, []int{1, 150, 2, 1, 3, 1}) {
+		t.Fatalf("got %v messages", got)
+	}
+	if during, done := slices.Index(order, "prediction"), slices.Index(order, "done"); during > done {
+		t.Error("what is drawn during the training waits for its end")
+	}
+	steps := all["step"]
+	if first, end := steps[0].Loss, steps[len(steps)-1].Loss; first < 1.5 || end > 0.8 {
+		t.Errorf("got a loss of %v in the first step and %v in the last", first, end)
+	}
+	if got := all["done"][0].Accuracy; got < 0.85 {
+		t.Errorf("got test accuracy %v, want 0.85 or more", got)
+	}
+	if p := all["prediction"][1].Probabilities; slices.Index(p, slices.Max(p)) != 1 {
+		t.Errorf("got %v for a vertical bar, want a 1", p)
+	}
+	times := []float64{}
+	for _, s := range steps {
+		times = append(times, s.Milliseconds)
+	}
+	slices.Sort(times)
+	t.Logf("Node.js, mixed_float16, batches of 128: %.1f ms a step (median)", times[len(times)/2])
+
+	path := filepath.Join(t.TempDir(), "digits.keras")
+	if err := os.WriteFile(path, all["file"][0].Bytes, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	model, err := saving.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample := all["prediction"][2]
+	x := make([]float32, len(sample.Pixels))
+	for i, v := range sample.Pixels {
+		x[i] = float32(v) / 255
+	}
+	y, err := model.Predict(t.Context(), keras.NewTensor(x, 1, len(x)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := y.Values()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range got {
+		if math.Abs(float64(v)-sample.Probabilities[i]) > 1e-2 { // products round to float16
+			t.Errorf("the file predicts %v, the page %v", got, sample.Probabilities)
+			break
+		}
+	}
+}
+
+// TestPredict: the model that is built in classifies the test images.
+func TestPredict(t *testing.T) {
+	model, err := saving.Load(filepath.Join("predict", "digits.keras"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	images, labels := digits.Raw(500, 2)
+	x := make([]float32, len(images))
+	for i, v := range images {
+		x[i] = float32(v) / 255
+	}
+	y, err := model.Predict(t.Context(), keras.NewTensor(x, len(labels), 784))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := y.Values()
+	if err != nil {
+		t.Fatal(err)
+	}
+	right := 0
+	for i, l := range labels {
+		row := p[10*i : 10*i+10]
+		if slices.Index(row, slices.Max(row)) == int(l) {
+			right++
+		}
+	}
+	if right < 480 {
+		t.Errorf("got %d of %d right, want 480 or more", right, len(labels))
+	}
+	run := build(t, "predict")
+	path := filepath.Join(t.TempDir(), "drawing.txt")
+	for text, want := range map[string]string{
+		"..\n":                    "has 1 lines, want 14",
+		strings.Repeat("x\n", 14): `line 1 has 'x'`,
+		strings.Repeat("\n", 13) + strings.Repeat("@", 29): "line 14 has 29 characters",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(filepath.Join(programs, "predict"), path).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("%q: got %v and %s, want %q", text, err, out, want)
+		}
+	}
+	if got := run(filepath.Join("predict", "drawing.txt")); got != run() {
+		t.Errorf("got %s of the file of the drawing that is built in", got)
+	}
+}
+
+// TestWasmBrowser trains in headless Chromium as a user does: it clicks, draws with the
+// mouse while the model learns, and reads the page.
+func TestWasmBrowser(t *testing.T) {
+	dir := builtSite(t)
+	b := openBrowser(t)
+	b.visit(dir)
+	b.wait(`document.body.dataset.state === "ready"`)
+	b.run(`document.getElementById("epochs").value = 4`)
+	b.click("#train")
+	b.wait(`steps.length > 10`)
+	if got := b.run(`document.getElementById("train").textContent`); got != "Stop" {
+		t.Errorf("got a button %v, want Stop", got)
+	}
+	// A zero, while the model learns: the page answers meanwhile.
+	b.drawCircle("#pad", 0.5, 0.5, 0.22, 0.3)
+	b.wait(`document.getElementById("guess").textContent !== "?"`)
+	if got := b.run(`document.body.dataset.state`); got != "training" {
+		t.Errorf("got the state %v after drawing, want training", got)
+	}
+	b.wait(`document.body.dataset.state === "done"`)
+	b.wait(`!waiting`)
+	if got := b.run(`document.getElementById("guess").textContent`); got != "0" {
+		t.Errorf("the zero is a %v", got)
+	}
+	if got, ok := b.run(`epochs.at(-1).accuracy`).(float64); !ok || got < 0.85 {
+		t.Errorf("got validation accuracy %v, want 0.85 or more", got)
+	}
+	t.Log(b.run(`document.getElementById("status").textContent + " " + document.getElementById("policy").value + ", batches of " + document.getElementById("batch").value + ": " + median(times).toFixed(1) + " ms a step (median)"`))
+	if *screenshot != "" {
+		b.picture(*screenshot)
+	}
+	// Stop ends a training early, under each policy, and the page is ready for the next.
+	for _, policy := range []string{"float32", "mixed_bfloat16"} {
+		b.run(fmt.Sprintf(`document.getElementById("policy").value = %q; document.getElementById("epochs").value = 50`, policy))
+		b.click("#train")
+		b.wait(`steps.length > 60`)
+		t.Log(policy, b.run(`median(times).toFixed(1)`), "ms a step (median)")
+		b.click("#train")
+		b.wait(`document.body.dataset.state === "done"`)
+	}
+	b.click("#sample")
+	b.wait(`document.getElementById("guess").textContent !== "?"`)
+	b.click("#clear")
+	if got := b.run(`document.getElementById("guess").textContent`); got != "?" {
+		t.Errorf("got %v after Clear, want ?", got)
+	}
+	if problems := b.problems(); len(problems) > 0 {
+		t.Errorf("the page reports %v", problems)
+	}
+}
+
+// A chromium is a headless browser, spoken to by the Chrome DevTools protocol: JSON
+// texts that end with a zero byte, on two pipes.
+type chromium struct {
+	t       *testing.T
+	to      *os.File
+	answers chan map[string]any
+	id      int
+	session string
+	mu      sync.Mutex
+	said    []string // exceptions and errors of the console
+}
+
+func openBrowser(t *testing.T) *chromium {
+	t.Helper()
+	name := ""
+	for _, n := range []string{"chromium", "chromium-browser", "google-chrome", "chrome"} {
+		if path, err := exec.LookPath(n); err == nil && name == "" {
+			name = path
+		}
+	}
+	if name == "" {
+		t.Skip("no Chromium is installed")
+	}
+	inRead, inWrite, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	outRead, outWrite, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--headless=new", "--remote-debugging-pipe", "--user-data-dir=" + t.TempDir(), "--no-first-run", "--disable-gpu",
+		"--window-size=1240,800", "--disable-dev-shm-usage", "about:blank"}
+	if os.Getuid() == 0 {
+		args = append([]string{"--no-sandbox"}, args...) // root has none
+	}
+	cmd := exec.Command(name, args...)
+	cmd.ExtraFiles = []*os.File{inRead, outWrite} // 3 and 4
+	cmd.WaitDelay = time.Second
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	inRead.Close()
+	outWrite.Close()
+	b := &chromium{t: t, to: inWrite, answers: make(chan map[string]any, 1)}
+	t.Cleanup(func() {
+		b.session = ""
+		b.send("Browser.close", nil)
+		late := time.AfterFunc(10*time.Second, func() { cmd.Process.Kill() })
+		defer late.Stop()
+		cmd.Wait()
+		inWrite.Close()
+		outRead.Close()
+	})
+	go b.listen(json.NewDecoder(zeroes{outRead}))
+	target := b.send("Target.createTarget", map[string]any{"url": "about:blank"})
+	attached := b.send("Target.attachToTarget", map[string]any{"targetId": target["targetId"], "flatten": true})
+	b.session = attached["sessionId"].(string)
+	b.send("Runtime.enable", nil)
+	b.send("Log.enable", nil)
+	return b
+}
+
+// zeroes reads zero bytes as spaces, which JSON passes over.
+type zeroes struct{ from *os.File }
+
+func (z zeroes) Read(b []byte) (int, error) {
+	n, err := z.from.Read(b)
+	for i := range b[:n] {
+		if b[i] == 0 {
+			b[i] = ' '
+		}
+	}
+	return n, err
+}
+
+func (b *chromium) listen(d *json.Decoder) {
+	defer close(b.answers)
+	for {
+		var m map[string]any
+		if d.Decode(&m) != nil {
+			return
+		}
+		if m["id"] != nil {
+			b.answers <- m
+			continue
+		}
+		said, _ := json.Marshal(m["params"])
+		kind := fmt.Sprint(m["method"])
+		if kind == "Runtime.exceptionThrown" || kind == "Log.entryAdded" && bytes.Contains(said, []byte(`"level":"error"`)) || kind == "Runtime.consoleAPICalled" {
+			b.mu.Lock()
+			b.said = append(b.said, string(said))
+			b.mu.Unlock()
+		}
+	}
+}
+
+func (b *chromium) problems() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.said
+}
+
+// send calls a method and returns its result.
+func (b *chromium) send(method string, params map[string]any) map[string]any {
+	b.t.Helper()
+	b.id++
+	m := map[string]any{"id": b.id, "method": method, "params": params}
+	if params == nil {
+		m["params"] = map[string]any{}
+	}
+	if b.session != "" {
+		m["sessionId"] = b.session
+	}
+	text, err := json.Marshal(m)
+	if err == nil {
+		_, err = b.to.Write(append(text, 0))
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	select {
+	case answer, ok := <-b.answers:
+		if method == "Browser.close" {
+			return nil
+		}
+		result, is := answer["result"].(map[string]any)
+		if !ok || !is {
+			b.t.Fatalf("%s: got %v", method, answer)
+		}
+		return result
+	case <-time.After(time.Minute):
+		b.t.Fatalf("%s: no answer", method)
+		return nil
+	}
+}
+
+// run evaluates an expression in the page.
+func (b *chromium) run(expression string) any {
+	b.t.Helper()
+	r := b.send("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true})
+	if e := r["exceptionDetails"]; e != nil {
+		b.t.Fatalf("%s: %v", expression, e)
+	}
+	return r["result"].(map[string]any)["value"]
+}
+
+// wait waits until an expression is true.
+func (b *chromium) wait(expression string) {
+	b.t.Helper()
+	for end := time.Now().Add(2 * time.Minute); b.run(expression) != true; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			b.t.Fatalf("%s: not within two minutes; the page says %v, %v", expression, b.run(`document.getElementById("status")?.textContent`), b.problems())
+		}
+	}
+}
+
+// visit opens the page of a directory.
+func (b *chromium) visit(dir string) {
+	b.t.Helper()
+	server := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	b.t.Cleanup(server.Close)
+	b.send("Page.navigate", map[string]any{"url": server.URL})
+	b.wait(`document.readyState === "complete" && typeof steps !== "undefined"`)
+}
+
+// rectangle is that of an element: left, top, width, height.
+func (b *chromium) rectangle(selector string) (r [4]float64) {
+	b.t.Helper()
+	got := b.run(fmt.Sprintf(`(() => { const r = document.querySelector(%q).getBoundingClientRect(); return [r.left, r.top, r.width, r.height]; })()`, selector))
+	for i, v := range got.([]any) {
+		r[i] = v.(float64)
+	}
+	return r
+}
+
+func (b *chromium) mouse(kind string, x, y float64) {
+	b.t.Helper()
+	b.send("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": x, "y": y, "button": "left", "buttons": 1, "clickCount": 1})
+}
+
+func (b *chromium) click(selector string) {
+	b.t.Helper()
+	r := b.rectangle(selector)
+	b.mouse("mousePressed", r[0]+r[2]/2, r[1]+r[3]/2)
+	b.mouse("mouseReleased", r[0]+r[2]/2, r[1]+r[3]/2)
+}
+
+// drawCircle draws an ellipse in an element; all is in its widths and heights.
+func (b *chromium) drawCircle(selector string, x, y, radiusX, radiusY float64) {
+	b.t.Helper()
+	r := b.rectangle(selector)
+	for i := range 33 {
+		turn := float64(i) / 32 * 2 * math.Pi
+		px, py := r[0]+r[2]*(x+radiusX*math.Sin(turn)), r[1]+r[3]*(y-radiusY*math.Cos(turn))
+		if i == 0 {
+			b.mouse("mousePressed", px, py)
+		}
+		b.mouse("mouseMoved", px, py)
+		if i == 32 {
+			b.mouse("mouseReleased", px, py)
+		}
+	}
+}
+
+func (b *chromium) picture(file string) {
+	b.t.Helper()
+	r := b.send("Page.captureScreenshot", map[string]any{"format": "png", "optimizeForSpeed": false})
+	png, err := base64.StdEncoding.DecodeString(r["data"].(string))
+	if err == nil {
+		err = os.WriteFile(file, png, 0o644)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
