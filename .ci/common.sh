@@ -4,9 +4,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CGO_ENABLED=0
 export GOFLAGS=-vet=off # of go test: .ci/lint has vetted everything
 staticcheck() { go run honnef.co/go/tools/cmd/staticcheck@v0.7.0 -checks inherit,-ST1005 "$@"; }
-# needs COMMAND PACKAGE: installs a package for a command if it can.
+# needs COMMAND PACKAGE: installs a package for a command if it can. Scripts that run at
+# the same time take turns: apt-get fails while another one has its lock.
 needs() {
   command -v "$1" >/dev/null && return
-  { apt-get update && apt-get install -y "$2"; } >/dev/null 2>&1 || true
+  flock /tmp/mezzo-ci-apt sh -c 'apt-get update && apt-get install -y "$1"' sh "$2" >/dev/null 2>&1 || true
   command -v "$1" >/dev/null
 }

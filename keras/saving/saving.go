@@ -1,6 +1,6 @@
 // Package saving keeps models and weights in the files of others: Keras's
-// `.weights.h5` ([SaveWeights], [LoadWeights]) and `.keras` ([Save], [Load], [Write], [Read], which
-// also reads the `.h5` files of whole models of Keras 2),
+// `.weights.h5` ([SaveWeights], [LoadWeights]) and `.keras` ([Save], [Load], which also
+// reads the `.h5` files of whole models of Keras 2; without a file [Write], [Read]),
 // safetensors ([SaveSafetensors], [LoadSafetensors]) and NumPy's npz
 // ([SaveNPZ], [LoadNPZ]). [ImportSafetensors] reads the files of programs with other
 // names and layouts, whole or in part. Checkpoints of a training, which resume to

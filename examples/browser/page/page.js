@@ -103,7 +103,8 @@ function drawCurve() {
   const c = canvas.getContext("2d");
   c.scale(scale, scale);
   const left = 38, right = width - 46, top = 12, bottom = height - 26;
-  const highest = Math.max(0.5, Math.ceil(2 * Math.max(...steps.map((p) => p.loss), ...epochs.map((p) => p.loss), 2)) / 2);
+  const losses = [...steps, ...epochs].map((p) => p.loss).filter(Number.isFinite);
+  const highest = 0.4 * Math.ceil(Math.max(...losses, 2) / 0.4); // a quarter of it has one decimal
   const x = (at) => left + ((right - left) * at) / total;
   const y = { loss: (v) => bottom - ((bottom - top) * v) / highest, accuracy: (v) => bottom - (bottom - top) * v };
 
@@ -119,7 +120,7 @@ function drawCurve() {
     c.textBaseline = "middle";
     c.textAlign = "right";
     c.fillStyle = color("loss");
-    c.fillText(((highest * i) / 4).toFixed(highest < 1 ? 2 : 1), left - 6, at);
+    c.fillText(((highest * i) / 4).toFixed(1), left - 6, at);
     c.textAlign = "left";
     c.fillStyle = color("accuracy");
     c.fillText(25 * i + " %", right + 6, at);
