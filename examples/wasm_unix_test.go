@@ -447,6 +447,9 @@ func TestWasmBrowser(t *testing.T) {
 		b.click("#train")
 		b.wait(`document.body.dataset.state === "done"`)
 	}
+	b.run(`HTMLAnchorElement.prototype.click = function () { window.saved = this.download; }`)
+	b.click("#save")
+	b.wait(`window.saved === "digits.keras"`)
 	b.click("#sample")
 	b.wait(`document.getElementById("guess").textContent !== "?"`)
 	b.click("#clear")

@@ -13,7 +13,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"embed"
+	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -22,7 +24,9 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"time"
 )
 
 var (
@@ -35,14 +39,16 @@ var page embed.FS
 
 func main() {
 	flag.Parse()
-	if err := run(); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run() error {
+func run(ctx context.Context) error {
 	if *out != "" {
-		return build(*out)
+		return build(ctx, *out)
 	}
 	l, err := net.Listen("tcp", *address)
 	if err != nil {
@@ -53,16 +59,21 @@ func run() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := build(dir); err != nil {
+	if err := build(ctx, dir); err != nil {
 		return err
 	}
 	fmt.Printf("Open http://%s\n", l.Addr())
-	return http.Serve(l, http.FileServer(http.Dir(dir)))
+	server := &http.Server{Handler: http.FileServer(http.Dir(dir)), ReadHeaderTimeout: 5 * time.Second}
+	context.AfterFunc(ctx, func() { server.Close() })
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
 
 // build makes the files of the page: those of ./page, the worker, and the loader that
 // belongs to the Go release that has compiled it.
-func build(dir string) error {
+func build(ctx context.Context, dir string) error {
 	fmt.Println("Building the page: the first time takes a minute.")
 	files, err := fs.Sub(page, "page")
 	if err != nil {
@@ -71,7 +82,7 @@ func build(dir string) error {
 	if err := os.CopyFS(dir, files); err != nil {
 		return err
 	}
-	root, err := exec.Command("go", "env", "GOROOT").Output()
+	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
 		return fmt.Errorf("go env GOROOT: %w", err)
 	}
@@ -82,7 +93,7 @@ func build(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "wasm_exec.js"), loader, 0o644); err != nil {
 		return err
 	}
-	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", filepath.Join(dir, "mezzo.wasm"), "github.com/mezzo-ml/mezzo/examples/browser")
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", filepath.Join(dir, "mezzo.wasm"), "github.com/mezzo-ml/mezzo/examples/browser")
 	cmd.Env = append(os.Environ(), "GOOS=js", "GOARCH=wasm")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
