@@ -385,26 +385,45 @@ func TestPredict(t *testing.T) {
 	}
 }
 
-// TestBrowserServes: what docs/wasm.md shows of the command. The page itself takes long to
-// compile and is left to the tests below.
-func TestBrowserServes(t *testing.T) {
-	source, err := os.ReadFile(filepath.Join("browser", "main.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range readPage(t, "docs/wasm.md").fences {
-		if f.previous == nil || !slices.Equal(f.previous.text, []string{"go run ./examples/browser"}) {
-			continue
+// TestDocsWasm: docs/wasm.md shows what examples/browser prints, and code of the examples.
+// What the command prints is compared with its source, as the page takes long to compile.
+func TestDocsWasm(t *testing.T) {
+	lines := func(file ...string) (all []string) {
+		source, err := os.ReadFile(filepath.Join(file...))
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, line := range f.text {
-			line = strings.Replace(line, "127.0.0.1:8080", "%s", 1)
-			if !strings.Contains(string(source), line) {
-				t.Errorf("examples/browser does not print %q", line)
+		for l := range strings.Lines(string(source)) {
+			all = append(all, strings.TrimSpace(l))
+		}
+		return all
+	}
+	server := strings.Join(lines("browser", "main.go"), "\n")
+	code := append(lines("predict", "main.go"), lines("browser", "worker.go")...)
+	printed, shown := 0, 0
+	for _, f := range readPage(t, "docs/wasm.md").fences {
+		text := slices.Clone(f.text)
+		for i := range text {
+			text[i] = strings.TrimSpace(text[i])
+		}
+		if f.language == "go" {
+			shown++
+			if find(text, code, exactly) == nil {
+				t.Errorf("%v: this is no code of the examples:\n%s", f, strings.Join(f.text, "\n"))
 			}
 		}
-		return
+		if f.previous != nil && slices.Equal(f.previous.text, []string{"go run ./examples/browser"}) {
+			printed++
+			for _, l := range text {
+				if !strings.Contains(server, strings.Replace(l, "127.0.0.1:8080", "%s", 1)) {
+					t.Errorf("%v: examples/browser does not print %q", f, l)
+				}
+			}
+		}
 	}
-	t.Error("docs/wasm.md does not show what the command prints")
+	if printed != 1 || shown != 2 {
+		t.Errorf("found %d blocks of output and %d of code", printed, shown)
+	}
 }
 
 // TestWasmBrowser trains in headless Chromium as a user does: it clicks, draws with the
