@@ -82,6 +82,13 @@ func (q *queue) drop(j *job) {
 	}
 }
 
+// length returns how many jobs wait.
+func (q *queue) length() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.jobs)
+}
+
 // close makes take return nil once the queue is empty.
 func (q *queue) close() {
 	q.mu.Lock()
@@ -177,6 +184,9 @@ func (v *version) compute(batch []*job, n int) bool {
 	begun := time.Now()
 	out, err := v.predict(batch, n)
 	took := time.Since(begun)
+	if v.batched != nil {
+		v.batched(Batch{v.name, v.number, len(batch), n, v.padded(n), took, err})
+	}
 	at := 0
 	for _, j := range batch {
 		j.batch, j.padded, j.queued, j.computed = n, v.padded(n), begun.Sub(j.since), took

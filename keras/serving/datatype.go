@@ -22,9 +22,9 @@ var datatypes = map[keras.DType]struct{ oip, tf string }{
 // UINT8, INT32, INT64, FP16, BF16, FP32 or FP64, and "" for an invalid one.
 func Datatype(d keras.DType) string { return datatypes[d].oip }
 
-// parseDatatype returns the type with a name of the Open Inference Protocol, or
+// ParseDatatype returns the type with a name of the Open Inference Protocol, or
 // dtype.Invalid.
-func parseDatatype(name string) keras.DType {
+func ParseDatatype(name string) keras.DType {
 	for d, names := range datatypes {
 		if names.oip == name {
 			return d

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -66,7 +67,7 @@ func TestErrors(t *testing.T) {
 		{one, tf(`{"inputs":{"x":[[1,2,3]],"x":[[1,2,3]]}}`), 400, `… JSON, byte 29: input "x" is given twice`},
 		{one, tf(`{"inputs":{}}`), 400, `… input "x" is missing`},
 		{one, tf(`{"instances":["a"]}`), 400, `… input "x": JSON, byte 14: got '"', want a number`},
-		{one, tf(`{"instances":[{"b64":"AA=="}]}`), 400, `… there is no input "b64"; want ["x"]`},
+		{one, tf(`{"instances":[{"b64":"AA=="}]}`), 400, `… {"b64": …} is a string; inputs are numbers or booleans`},
 		{one, tf(`{"instances":[[1,2,01]]}`), 400, `… input "x": JSON, byte 20: got '1', want a comma or the end of a list`},
 		{one, tf(`{"instances":[[1,2,+1]]}`), 400, `… input "x": JSON, byte 19: got '+', want a number`},
 		{one, tf(`{"instances":[[1,2,1.]]}`), 400, `… input "x": JSON, byte 19: got '1', want a number`},
@@ -301,7 +302,7 @@ func TestInferErrors(t *testing.T) {
 		{Tensor{"x", dtype.Float32, keras.Shape{1, 3}, make([]byte, 11)}, `input "x": got 11 bytes, want those of float32[1 3]`},
 		{Tensor{"x", dtype.Float64, keras.Shape{1, 3}, make([]byte, 24)}, `input "x": got datatype float64, want float32`},
 		{Tensor{"x", dtype.Float32, keras.Shape{-1, 3}, nil}, `input "x": got shape [-1 3], want [-1 3]`},
-		{Tensor{"x", dtype.Float32, keras.Shape{1 << 62, 3}, nil}, `input "x": got 0 bytes, want those of float32[4611686018427387904 3]`},
+		{Tensor{"x", dtype.Float32, keras.Shape{1 << 62, 3}, nil}, `input "x": got shape [4611686018427387904 3], want [-1 3]`},
 		{Tensor{"x", dtype.Float32, nil, nil}, `input "x": got shape [], want [-1 3]`},
 	} {
 		_, err := s.Infer(t.Context(), Request{Model: "m", Inputs: []Tensor{c.t}})
@@ -333,5 +334,63 @@ func TestObserve(t *testing.T) {
 	}
 	if !slices.Equal(seen, want) {
 		t.Errorf("got  %q\nwant %q", seen, want)
+	}
+}
+
+// TestInfo: what protocols are told of a version before they read a request, and
+// what metrics are told of batches and loads.
+func TestInfo(t *testing.T) {
+	s := New()
+	t.Cleanup(s.Close)
+	var batches []Batch
+	s.Batched = func(b Batch) { batches = append(batches, b) }
+	if err := s.Add("m", 3, twoInputs(t), Options{MaxBatch: 4, Warm: []int{}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Label("m", "stable", 3); err != nil {
+		t.Fatal(err)
+	}
+	info, err := s.Describe("m", 0, "stable")
+	if err != nil || info.Model != "m" || info.Version != 3 || info.MaxBatch != 4 || len(info.Inputs) != 2 {
+		t.Errorf("got %v, %v", info, err)
+	}
+	if _, err := s.Describe("m", 0, "other"); StatusOf(err) != http.StatusNotFound {
+		t.Errorf("got %v for a label that there is not", err)
+	}
+	if spec, err := info.Input("word"); err != nil || spec.DType != dtype.Int32 {
+		t.Errorf("got %v, %v", spec, err)
+	}
+	if _, err := info.Input(""); StatusOf(err) != http.StatusBadRequest {
+		t.Errorf("got %v for a model of two inputs", err)
+	}
+	request := Request{Model: "m", Decode: func(i Info) ([]Tensor, error) {
+		if !reflect.DeepEqual(i, info) {
+			t.Errorf("got %v, want %v", i, info)
+		}
+		return []Tensor{
+			{"word", dtype.Int32, keras.Shape{1}, []byte{1, 0, 0, 0}},
+			{"numbers", dtype.Float32, keras.Shape{1, 2}, make([]byte, 8)},
+		}, nil
+	}}
+	if _, err := s.Infer(t.Context(), request); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		err    error
+		status int
+	}{{errors.New("odd"), 400}, {&Error{Status: 415, Err: errors.New("odd")}, 415}} {
+		request.Decode = func(Info) ([]Tensor, error) { return nil, c.err }
+		_, err := s.Infer(t.Context(), request)
+		if StatusOf(err) != c.status || err.Error() != `model "m" version 3: odd` {
+			t.Errorf("got %d %v, want %d", StatusOf(err), err, c.status)
+		}
+	}
+	loads := s.Loads()
+	if len(loads) != 1 || loads[0].Model != "m" || loads[0].Version != 3 || loads[0].Queued != 0 || loads[0].Bytes < 8 {
+		t.Errorf("got %v", loads)
+	}
+	s.Close() // the goroutine that computes has ended
+	if len(batches) != 1 || batches[0].Requests != 1 || batches[0].Rows != 1 || batches[0].Padded != 1 || batches[0].Computed <= 0 {
+		t.Errorf("got %v", batches)
 	}
 }

@@ -62,7 +62,7 @@ func (h *handler) oipMetadata(w http.ResponseWriter, r *http.Request) {
 		}
 		return ts
 	}
-	served, _ := h.s.numbers(v.name)
+	served, _ := h.s.Versions(v.name)
 	versions := []string{}
 	for _, n := range served {
 		versions = append(versions, strconv.Itoa(n))
@@ -236,7 +236,7 @@ func (s *scanner) oipInput(v *version) (in oipInput, err error) {
 	}
 	spec := v.in[i]
 	t := &in.tensor
-	t.Name, t.DType = spec.Name, parseDatatype(datatype)
+	t.Name, t.DType = spec.Name, ParseDatatype(datatype)
 	switch {
 	case t.DType != spec.DType:
 		return in, fmt.Errorf("input %q: got datatype %s, want %s", spec.Name, quoted(datatype), Datatype(spec.DType))

@@ -71,9 +71,11 @@ func (o Options) complete() (Options, error) {
 // Its methods may be called from any number of goroutines.
 type Server struct {
 	// Observe is called after each inference request, in its goroutine, for metrics
-	// and logs. Loaded is called when a watched version was loaded, could not be, or
-	// was removed. Set them before the first request.
+	// and logs. Batched is called after each batch, in the goroutine that computes,
+	// and must return soon. Loaded is called when a watched version was loaded, could
+	// not be, or was removed. Set them before the first Add or Watch.
 	Observe func(Observation)
+	Batched func(Batch)
 	Loaded  func(LoadEvent)
 
 	poll     time.Duration // of watched directories
@@ -107,6 +109,17 @@ type Observation struct {
 	Computed time.Duration // in Predict
 	Total    time.Duration // with reading the request and making the answer
 	Err      error         // nil if it was answered; a *PanicError is in it if the model panicked
+}
+
+// Batch describes requests that were computed together.
+type Batch struct {
+	Model    string
+	Version  int
+	Requests int
+	Rows     int           // of the requests
+	Padded   int           // rows that were computed, with padding
+	Computed time.Duration // in Predict
+	Err      error         // the requests are then computed one by one, each a Batch of its own
 }
 
 // New returns a server without models.
@@ -145,6 +158,7 @@ func (s *Server) add(name string, number int, m *keras.Model, o Options) error {
 	if err != nil {
 		return err
 	}
+	v.batched = s.Batched
 	if err := v.warm(s.ctx); err != nil {
 		return err
 	}
@@ -218,6 +232,9 @@ func (s *Server) Label(name, label string, number int) error {
 // have stopped, and then Close.
 func (s *Server) Drain() { s.draining.Store(true) }
 
+// Draining reports whether Drain or Close was called.
+func (s *Server) Draining() bool { return s.draining.Load() }
+
 // Ready reports whether the server has a model and is not draining or closed.
 func (s *Server) Ready() bool {
 	s.mu.RLock()
@@ -280,9 +297,10 @@ func (s *Server) find(name string, by selector) (*version, error) {
 	return v, nil
 }
 
-// numbers lists the versions of a model that are served, and those of its watched
-// directory that did not load, in ascending order.
-func (s *Server) numbers(name string) (served []int, failed map[int]error) {
+// Versions returns the versions of a model that are served, in ascending order, and
+// why others of its watched directory did not load. Both are nil if there is no such
+// model.
+func (s *Server) Versions(name string) (served []int, failed map[int]error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	e := s.models[name]
@@ -315,6 +333,24 @@ type TensorSpec struct {
 	Shape keras.Shape // keras.Unknown for the batch and other axes of any size
 }
 
+// Info describes a version of a model.
+type Info struct {
+	Model    string
+	Version  int
+	Inputs   []TensorSpec // in the model's order
+	Outputs  []TensorSpec
+	MaxBatch int // the most rows of a request
+}
+
+// Input returns the input with a name. "" is the input of a model that has one.
+func (i Info) Input(name string) (TensorSpec, error) {
+	at, err := inputAt(i.Inputs, name)
+	if err != nil {
+		return TensorSpec{}, err
+	}
+	return i.Inputs[at], nil
+}
+
 // Request is an inference request of any protocol.
 type Request struct {
 	Model    string
@@ -322,6 +358,10 @@ type Request struct {
 	Label    string // "": Version
 	Protocol string // for Observation
 	Inputs   []Tensor
+	// Decode, if it is set, returns the inputs once the version is known. It must not
+	// change the Info. Its errors are the client's, of status 400, unless they are an
+	// *Error.
+	Decode func(Info) ([]Tensor, error)
 }
 
 // Response is the answer: the outputs in the model's order.
@@ -344,6 +384,15 @@ func (s *Server) Infer(ctx context.Context, r Request) (res Response, err error)
 	}
 	defer v.release()
 	o.Model, o.Version = v.name, v.number
+	if r.Decode != nil {
+		if r.Inputs, err = r.Decode(v.info()); err != nil {
+			var e *Error
+			if !errors.As(err, &e) {
+				err = badRequest("%w", err)
+			}
+			return Response{}, v.named(err)
+		}
+	}
 	out, err := v.infer(ctx, r.Inputs, &o)
 	return Response{v.number, out}, err
 }
@@ -359,14 +408,35 @@ func (s *Server) observed(o Observation, begun time.Time, err error) {
 	s.Observe(o)
 }
 
-// Describe returns the inputs and outputs of a version, 0 for the highest, and the
-// versions that are served.
-func (s *Server) Describe(name string, number int) (in, out []TensorSpec, versions []int, err error) {
-	v, err := s.find(name, selector{number: number})
+// Describe returns a version: by number, by label or, if they are 0 and "", the
+// highest.
+func (s *Server) Describe(name string, number int, label string) (Info, error) {
+	v, err := s.find(name, selector{number, label})
 	if err != nil {
-		return nil, nil, nil, err
+		return Info{}, err
 	}
 	defer v.release()
-	versions, _ = s.numbers(name)
-	return slices.Clone(v.in), slices.Clone(v.out), versions, nil
+	i := v.info()
+	i.Inputs, i.Outputs = slices.Clone(i.Inputs), slices.Clone(i.Outputs)
+	return i, nil
+}
+
+// Load is what a version takes at one moment.
+type Load struct {
+	Model   string
+	Version int
+	Queued  int   // requests that wait
+	Bytes   int64 // of the weights
+}
+
+// Loads returns the load of each version that is served, in no order.
+func (s *Server) Loads() (all []Load) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, e := range s.models {
+		for _, v := range e.versions {
+			all = append(all, Load{v.name, v.number, v.queue.length(), v.bytes})
+		}
+	}
+	return all
 }

@@ -235,9 +235,9 @@ func TestMetadata16(t *testing.T) {
 			m.KeepOutputDType()
 		}
 		s := newServer(t, m, Options{})
-		_, out, _, err := s.Describe("m", 0)
-		if err != nil || out[0].DType != want {
-			t.Errorf("got %v, %v, want %v", out, err, want)
+		info, err := s.Describe("m", 0, "")
+		if err != nil || info.Outputs[0].DType != want {
+			t.Errorf("got %v, %v, want %v", info, err, want)
 		}
 		res, err := s.Infer(t.Context(), Request{Model: "m", Inputs: []Tensor{{DType: dtype.Float32, Shape: keras.Shape{1, 3}, Data: []byte(floats(1, 2, 3))}}})
 		if err != nil || res.Outputs[0].DType != want || len(res.Outputs[0].Data) != 2*want.Size() {

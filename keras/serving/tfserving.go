@@ -94,7 +94,7 @@ func tfInfo(specs []TensorSpec) map[string]any {
 // tfStatus answers with the states of a version or of all, the newest first. Why a
 // version did not load is for Server.Loaded.
 func (h *handler) tfStatus(w http.ResponseWriter, p tfPath) {
-	served, failed := h.s.numbers(p.name)
+	served, failed := h.s.Versions(p.name)
 	if p.by != (selector{}) || served == nil && len(failed) == 0 {
 		v, err := h.s.find(p.name, p.by)
 		if err != nil {
@@ -114,6 +114,9 @@ func (h *handler) tfStatus(w http.ResponseWriter, p tfPath) {
 		all = append(all, state{strconv.Itoa(n), "AVAILABLE", map[string]string{"error_code": "OK", "error_message": ""}})
 	}
 	for n := range failed {
+		if slices.Contains(served, n) {
+			continue // its file has changed, and what was loaded before goes on
+		}
 		all = append(all, state{strconv.Itoa(n), "END", map[string]string{"error_code": "UNKNOWN", "error_message": "the version did not load; see the server's log"}})
 	}
 	slices.SortStableFunc(all, func(a, b state) int {
@@ -234,6 +237,16 @@ func (c *tfColumns) only() error {
 	return nil
 }
 
+// input returns the index of an input by name. Strings are told apart, because
+// TensorFlow's clients write them as objects.
+func (c *tfColumns) input(name string) (int, error) {
+	i, err := c.v.inputAt(name)
+	if err != nil && name == "b64" {
+		err = errors.New(`{"b64": …} is a string; inputs are numbers or booleans`)
+	}
+	return i, err
+}
+
 func (c *tfColumns) read(s *scanner, i, depth int) error {
 	if err := c.readers[i].read(s, depth); err != nil {
 		return fmt.Errorf("input %q: %w", c.v.in[i].Name, err)
@@ -250,7 +263,7 @@ func (c *tfColumns) inputs(s *scanner) error {
 		return c.read(s, 0, 0)
 	}
 	return s.members(func(name string) error {
-		i, err := c.v.inputAt(name)
+		i, err := c.input(name)
 		if err != nil {
 			return err
 		}
@@ -295,7 +308,7 @@ func (c *tfColumns) instances(s *scanner) error {
 // instance reads row n, counted from 1, an object of values by input.
 func (c *tfColumns) instance(s *scanner, n int) error {
 	err := s.members(func(name string) error {
-		i, err := c.v.inputAt(name)
+		i, err := c.input(name)
 		if err != nil {
 			return err
 		}

@@ -25,6 +25,8 @@ type version struct {
 	o       Options
 	in, out []TensorSpec
 	queue   *queue
+	bytes   int64          // of the weights
+	batched func(Batch)    // nil: nobody asks
 	held    sync.WaitGroup // requests that found it
 	// inputs has the tensors of each padded batch, if no other axis is unknown: that
 	// goroutine overwrites them.
@@ -41,6 +43,9 @@ func newVersion(name string, number int, m *keras.Model, o Options) (*version, e
 	v := &version{name: name, number: number, model: m, o: o, queue: newQueue(o), inputs: map[int][]*keras.Tensor{}}
 	v.in = specs(m.InputNames(), m.InputTypes())
 	v.out = specs(m.OutputNames(), m.OutputTypes())
+	for _, w := range m.Variables() {
+		v.bytes += int64(w.Type().Bytes())
+	}
 	for _, s := range slices.Concat(v.in, v.out) {
 		if len(s.Shape) == 0 || s.Shape[0] != keras.Unknown {
 			return nil, fmt.Errorf("%q has shape %v, want the batch as its first axis", s.Name, []int(s.Shape))
@@ -63,6 +68,8 @@ func specs(names []string, types []op.Type) []TensorSpec {
 	}
 	return all
 }
+
+func (v *version) info() Info { return Info{v.name, v.number, v.in, v.out, v.o.MaxBatch} }
 
 // release ends what find began.
 func (v *version) release() { v.held.Done() }
@@ -192,15 +199,17 @@ func (v *version) arrange(given []Tensor) ([]Tensor, error) {
 	return in, nil
 }
 
+func (v *version) inputAt(name string) (int, error) { return inputAt(v.in, name) }
+
 // inputAt returns the index of an input. One alone may be nameless.
-func (v *version) inputAt(name string) (int, error) {
-	if name == "" && len(v.in) == 1 {
+func inputAt(in []TensorSpec, name string) (int, error) {
+	if name == "" && len(in) == 1 {
 		return 0, nil
 	}
-	if at := slices.IndexFunc(v.in, func(s TensorSpec) bool { return s.Name == name }); at >= 0 {
+	if at := slices.IndexFunc(in, func(s TensorSpec) bool { return s.Name == name }); at >= 0 {
 		return at, nil
 	}
-	return 0, badRequest("there is no input %s; want %q", quoted(name), namesOf(v.in))
+	return 0, badRequest("there is no input %s; want %q", quoted(name), namesOf(in))
 }
 
 func namesOf(all []TensorSpec) (names []string) {
@@ -210,20 +219,31 @@ func namesOf(all []TensorSpec) (names []string) {
 	return names
 }
 
-// check compares a tensor with what the model takes. No product of a shape
-// overflows.
-func (s TensorSpec) check(t Tensor) error {
-	if t.DType != s.DType {
-		return fmt.Errorf("got datatype %s, want %s", t.DType, s.DType)
+// Check compares a type and a shape with what the model takes or returns. The bytes
+// of a shape that fits are no more than an int holds.
+func (s TensorSpec) Check(d keras.DType, shape keras.Shape) error {
+	if d != s.DType {
+		return fmt.Errorf("got datatype %s, want %s", d, s.DType)
 	}
-	fits := len(t.Shape) == len(s.Shape)
-	for i := 0; fits && i < len(t.Shape); i++ {
-		fits = t.Shape[i] > 0 && (s.Shape[i] == keras.Unknown || s.Shape[i] == t.Shape[i])
+	fits := len(shape) == len(s.Shape)
+	for i := 0; fits && i < len(shape); i++ {
+		fits = shape[i] > 0 && (s.Shape[i] == keras.Unknown || s.Shape[i] == shape[i])
+	}
+	if fits {
+		_, fits = bytesOf(shape, d.Size())
 	}
 	if !fits {
-		return fmt.Errorf("got shape %v, want %v", shapeText(t.Shape), []int(s.Shape))
+		return fmt.Errorf("got shape %v, want %v", shapeText(shape), []int(s.Shape))
 	}
-	if n, ok := bytesOf(t.Shape, t.DType.Size()); !ok || n != len(t.Data) {
+	return nil
+}
+
+// check compares a tensor with what the model takes.
+func (s TensorSpec) check(t Tensor) error {
+	if err := s.Check(t.DType, t.Shape); err != nil {
+		return err
+	}
+	if n, _ := bytesOf(t.Shape, t.DType.Size()); n != len(t.Data) {
 		return fmt.Errorf("got %d bytes, want those of %s%v", len(t.Data), t.DType, []int(t.Shape))
 	}
 	return nil

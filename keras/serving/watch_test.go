@@ -217,8 +217,8 @@ func TestWatchKeep(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", path, w.Body, want)
 		}
 	}
-	if _, _, versions, err := s.Describe("m", 0); err != nil || fmt.Sprint(versions) != "[2 3]" {
-		t.Errorf("got %v, %v", versions, err)
+	if versions, failed := s.Versions("m"); len(failed) != 0 || fmt.Sprint(versions) != "[2 3]" {
+		t.Errorf("got %v, %v", versions, failed)
 	}
 	// A context that ends stops the watching, not the serving.
 	cancel()
