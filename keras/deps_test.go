@@ -169,3 +169,31 @@ func TestImports(t *testing.T) {
 		}
 	}
 }
+
+// TestServingModules: a program that serves over HTTP links no gRPC and no metrics
+// library. Those are in the nested module keras/serving/grpc.
+func TestServingModules(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.Module.Path}}{{end}}", "./serving").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	modules := slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(out)))))
+	want := []string{
+		"github.com/edsrzf/mmap-go", "github.com/maruel/safetensors", // weights
+		"github.com/mezzo-ml/mezzo",
+		"github.com/mitchellh/colorstring", "github.com/rivo/uniseg", "github.com/schollz/progressbar/v3", // Fit's progress
+		"github.com/x448/float16", "golang.org/x/sys", "golang.org/x/term", "gonum.org/v1/gonum",
+	}
+	if !slices.Equal(modules, want) {
+		t.Errorf("keras/serving depends on %v, want %v", modules, want)
+	}
+	text, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, module := range []string{"google.golang.org/grpc", "github.com/prometheus/"} {
+		if strings.Contains(string(text), module) {
+			t.Errorf("go.mod has %s", module)
+		}
+	}
+}
