@@ -38,21 +38,35 @@ func (s *Server) Handler(o HandlerOptions) http.Handler {
 	open.HandleFunc("GET /v2/health/ready", func(w http.ResponseWriter, r *http.Request) {
 		replyReady(w, s.Ready())
 	})
-	guarded := http.NewServeMux()
+	guarded := guard{open, o.Auth}
 	h.handleOIP(guarded)
 	h.handleTF(guarded)
 	guarded.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, errorf(http.StatusNotFound, "there is no %s %s", r.Method, quoted(r.URL.Path)))
 	})
-	open.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		if o.Auth != nil && o.Auth(r) != nil {
+	return open
+}
+
+// guard is a ServeMux whose handlers are called after auth.
+type guard struct {
+	*http.ServeMux
+	auth func(*http.Request) error
+}
+
+// HandleFunc registers a handler.
+func (g guard) HandleFunc(pattern string, f http.HandlerFunc) {
+	if g.auth == nil {
+		g.ServeMux.HandleFunc(pattern, f)
+		return
+	}
+	g.ServeMux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if g.auth(r) != nil {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			fail(w, errorf(http.StatusUnauthorized, "not authorized"))
 			return
 		}
-		guarded.ServeHTTP(w, r)
+		f(w, r)
 	})
-	return open
 }
 
 // inference is a handler of inference requests: answer finds the version, reads the
@@ -77,7 +91,8 @@ func (h *handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength > h.o.MaxBody {
 		return nil, errorf(http.StatusRequestEntityTooLarge, "the body has %d bytes, want at most %d", r.ContentLength, h.o.MaxBody)
 	}
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.o.MaxBody))
+	// The length is what the client says: it makes room for it, at most for a little.
+	b, err := readAll(http.MaxBytesReader(w, r.Body, h.o.MaxBody), int(min(r.ContentLength, 64<<10)))
 	var big *http.MaxBytesError
 	switch {
 	case errors.As(err, &big):
@@ -86,6 +101,23 @@ func (h *handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return nil, badRequest("reading the body: %w", err)
 	}
 	return b, nil
+}
+
+// readAll is io.ReadAll with room for n bytes, if n is known.
+func readAll(r io.Reader, n int) ([]byte, error) {
+	b := make([]byte, 0, max(n, 511)+1) // one more, so that the end is seen
+	for {
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		switch {
+		case err == io.EOF:
+			return b, nil
+		case err != nil:
+			return b, err
+		case len(b) == cap(b):
+			b = append(b, 0)[:len(b)]
+		}
+	}
 }
 
 // parseVersion reads the number of a version in a path; "" is 0.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/keras"
@@ -119,11 +120,20 @@ func (s *scanner) string() (string, error) {
 	if s.peek() != '"' {
 		return "", s.errorf("got %s, want a string", s.found())
 	}
+	plain := true
 	for i := s.at + 1; i < len(s.text); i++ {
-		switch s.text[i] {
-		case '\\':
+		switch c := s.text[i]; {
+		case c == '\\':
+			plain = false
 			i++
-		case '"':
+		case c < ' ' || c >= utf8.RuneSelf:
+			plain = false
+		case c == '"':
+			if plain {
+				text := string(s.text[s.at+1 : i])
+				s.at = i + 1
+				return text, nil
+			}
 			var text string
 			if err := json.Unmarshal(s.text[s.at:i+1], &text); err != nil {
 				return "", s.errorf("%w", err)
@@ -266,11 +276,37 @@ func (e *elementReader) read(s *scanner, depth int) error {
 	if depth == len(e.dims) {
 		e.dims = append(e.dims, -1)
 	}
+	if e.data == nil { // most numbers have more than 7 characters
+		e.data = make([]byte, 0, min(e.most, (len(s.text)-s.at)/8+1)*e.dtype.Size())
+	}
 	n := 0
+	at := s.at
+	s.at++
+	if c := s.peek(); c != '[' && c != ']' {
+		return e.numbers(s, depth)
+	}
+	s.at = at
 	if err := s.elements(func() error { n++; return e.read(s, depth+1) }); err != nil {
 		return err
 	}
 	return e.ended(s, depth, n)
+}
+
+// numbers reads the rest of a list that begins with a number. Most elements are in
+// such lists: it does without the calls of elements.
+func (e *elementReader) numbers(s *scanner, depth int) error {
+	for n := 1; ; n++ {
+		if err := e.read(s, depth+1); err != nil {
+			return err
+		}
+		switch {
+		case s.take(','):
+		case s.take(']'):
+			return e.ended(s, depth, n)
+		default:
+			return s.errorf("got %s, want a comma or the end of a list", s.found())
+		}
+	}
 }
 
 // ended compares a list of n values at a depth with others there.
@@ -296,7 +332,12 @@ func (e *elementReader) element(s *scanner) error {
 		}
 		return err
 	}
+	s.peek()
 	begin := s.at
+	if d, ok := s.decimal(); ok && e.fast(d) {
+		return nil
+	}
+	s.at = begin
 	text, err := s.number()
 	if err != nil {
 		return err
@@ -332,13 +373,55 @@ func (e *elementReader) element(s *scanner) error {
 	return nil
 }
 
-// jsonText returns a string as JSON has it.
-func jsonText(s string) []byte {
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // strings have a form
+// fast appends a number, unless reading it right takes strconv, or it is an error.
+func (e *elementReader) fast(d decimal) bool {
+	switch e.dtype {
+	case dtype.Float32:
+		v, ok := d.float32()
+		if ok {
+			e.data = binary.LittleEndian.AppendUint32(e.data, math.Float32bits(v))
+		}
+		return ok
+	case dtype.Float64:
+		v, ok := d.float64()
+		if ok {
+			e.data = binary.LittleEndian.AppendUint64(e.data, math.Float64bits(v))
+		}
+		return ok
+	case dtype.Int32:
+		v, ok := d.int(math.MinInt32, math.MaxInt32)
+		if ok {
+			e.data = binary.LittleEndian.AppendUint32(e.data, uint32(v))
+		}
+		return ok
+	case dtype.Int64:
+		v, ok := d.int(math.MinInt64, math.MaxInt64)
+		if ok {
+			e.data = binary.LittleEndian.AppendUint64(e.data, uint64(v))
+		}
+		return ok
+	case dtype.Uint8:
+		v, ok := d.int(0, math.MaxUint8)
+		if ok = ok && !d.negative; ok { // -0 is no such integer
+			e.data = append(e.data, byte(v))
+		}
+		return ok
 	}
-	return b
+	return false
+}
+
+// appendText appends a string as JSON has it.
+func appendText(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || strings.IndexByte(`"\\<>&`, c) >= 0 {
+			text, err := json.Marshal(s)
+			if err != nil {
+				panic(err) // strings have a form
+			}
+			return append(b, text...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
 }
 
 // errNonFinite says that JSON cannot have a value.

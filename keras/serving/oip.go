@@ -14,7 +14,7 @@ import (
 // (github.com/kserve/open-inference-protocol, specification/protocol/inference_rest.md)
 // with Triton's extension for binary tensor data
 // (github.com/triton-inference-server/server, docs/protocol/extension_binary_data.md).
-func (h *handler) handleOIP(m *http.ServeMux) {
+func (h *handler) handleOIP(m guard) {
 	m.HandleFunc("GET /v2", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusOK, map[string]any{"name": "mezzo", "version": "1", "extensions": []string{"binary_tensor_data"}})
 	})
@@ -335,9 +335,11 @@ func (v *version) writeOIP(w http.ResponseWriter, q *oipRequest, out []Tensor) e
 			wanted = append(wanted, oipOutput{name: t.Name})
 		}
 	}
-	b := fmt.Appendf(nil, `{"model_name":%s,"model_version":"%d"`, jsonText(v.name), v.number)
+	b := make([]byte, 0, 256)
+	b = appendText(append(b, `{"model_name":`...), v.name)
+	b = append(strconv.AppendInt(append(b, `,"model_version":"`...), int64(v.number), 10), '"')
 	if q.id != "" {
-		b = fmt.Appendf(b, `,"id":%s`, jsonText(q.id))
+		b = appendText(append(b, `,"id":`...), q.id)
 	}
 	b = append(b, `,"outputs":[`...)
 	var raw [][]byte
@@ -346,7 +348,9 @@ func (v *version) writeOIP(w http.ResponseWriter, q *oipRequest, out []Tensor) e
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = fmt.Appendf(b, `{"name":%s,"datatype":"%s","shape":[`, jsonText(t.Name), Datatype(t.DType))
+		b = appendText(append(b, `{"name":`...), t.Name)
+		b = append(append(b, `,"datatype":"`...), Datatype(t.DType)...)
+		b = append(b, `","shape":[`...)
 		for k, d := range t.Shape {
 			if k > 0 {
 				b = append(b, ',')
@@ -354,7 +358,8 @@ func (v *version) writeOIP(w http.ResponseWriter, q *oipRequest, out []Tensor) e
 			b = strconv.AppendInt(b, int64(d), 10)
 		}
 		if o.binary || q.binaryOutput {
-			b = fmt.Appendf(b, `],"parameters":{"binary_data_size":%d}}`, len(t.Data))
+			b = strconv.AppendInt(append(b, `],"parameters":{"binary_data_size":`...), int64(len(t.Data)), 10)
+			b = append(b, "}}"...)
 			raw = append(raw, t.Data)
 			continue
 		}

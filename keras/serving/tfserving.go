@@ -15,7 +15,7 @@ import (
 // handleTF registers TensorFlow Serving's REST API
 // (github.com/tensorflow/serving, tensorflow_serving/g3doc/api_rest.md). A wildcard
 // of ServeMux fills a segment of a path, so the method is cut off by hand.
-func (h *handler) handleTF(m *http.ServeMux) {
+func (h *handler) handleTF(m guard) {
 	m.HandleFunc("GET /v1/models/{rest...}", h.tfGet)
 	m.HandleFunc("POST /v1/models/{rest...}", h.inference("tfserving", h.tfPredict))
 }
@@ -355,7 +355,7 @@ func appendTF(out []Tensor, byRow bool) (b []byte, err error) {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = append(b, jsonText(t.Name)...)
+			b = appendText(b, t.Name)
 			b = append(b, ':')
 			each(t)
 		}
