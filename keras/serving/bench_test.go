@@ -17,7 +17,7 @@ import (
 // in turns. It reports rows a second of both and their ratio.
 func BenchmarkBatching(b *testing.B) {
 	const clients, turns = 32, 5
-	for i, units := range []int{256, 1024, 2048, 256, 1024, 2048} {
+	for i, units := range []int{256, 512, 2048, 256, 512, 2048} {
 		policy := []string{"float32", "mixed_bfloat16"}[i/3]
 		b.Run(fmt.Sprintf("%s/units=%d", policy, units), func(b *testing.B) {
 			in := keras.Input(784)

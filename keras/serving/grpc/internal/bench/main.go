@@ -159,13 +159,13 @@ func compare(dir, server string, units int) error {
 			name = "Mezzo, MaxBatch 1"
 		}
 		targets = append(targets,
-			&target{name: name + ", REST JSON", group: cmd.Process.Pid, ask: overHTTP(rest, "/v1/models/m:predict", "", []byte(`{"instances":[`+jsonRow+`]}`), checkJSON(want))},
+			&target{name: name + ", REST JSON", group: cmd.Process.Pid, ask: overHTTP(rest, "/v1/models/m:predict", jsonHeader, []byte(`{"instances":[`+jsonRow+`]}`), checkJSON(want))},
 			&target{name: name + ", REST binary", group: cmd.Process.Pid, ask: overHTTP(rest, "/v2/models/m/infer", oipHeader, append([]byte(oipText), row...), checkBinary(want))},
 			&target{name: name + ", gRPC", group: cmd.Process.Pid, ask: overGRPC(rpc, row, want)})
 	}
 	first := len(targets)
 	if *python != "" {
-		for _, setting := range [][3]int{{1, 1, 1}, {1, 2, 1}, {2, 1, 1}, {1, 1, 64}, {1, 2, 64}, {2, 1, 64}} {
+		for _, setting := range [][3]int{{1, 1, 0}, {2, 1, 0}, {1, 1, 1}, {1, 2, 1}, {2, 1, 1}, {1, 1, 64}, {1, 2, 64}, {2, 1, 64}} {
 			address := freeAddress()
 			_, port, _ := net.SplitHostPort(address)
 			cmd := exec.Command(*python, "peer.py", port, dir, strconv.Itoa(setting[0]), strconv.Itoa(setting[1]), strconv.Itoa(setting[2]))
@@ -173,9 +173,15 @@ func compare(dir, server string, units int) error {
 			if err := begin(address, cmd); err != nil {
 				return err
 			}
-			name := fmt.Sprintf("onnxruntime, %d workers of %d threads, batches of %d", setting[0], setting[1], setting[2])
+			name := fmt.Sprintf("onnxruntime, ASGI, %d × %d threads", setting[0], setting[1])
+			switch {
+			case setting[2] == 0:
+				name = fmt.Sprintf("onnxruntime, FastAPI, %d × %d threads", setting[0], setting[1])
+			case setting[2] > 1:
+				name += ", batches"
+			}
 			targets = append(targets,
-				&target{name: name + ", JSON", group: cmd.Process.Pid, ask: overHTTP(address, "/json", "", []byte(`{"instances":[`+jsonRow+`]}`), checkJSON(want))},
+				&target{name: name + ", JSON", group: cmd.Process.Pid, ask: overHTTP(address, "/json", jsonHeader, []byte(`{"instances":[`+jsonRow+`]}`), checkJSON(want))},
 				&target{name: name + ", binary", group: cmd.Process.Pid, ask: overHTTP(address, "/binary", "", row, checkBinary(want))})
 		}
 	}
@@ -190,10 +196,10 @@ func compare(dir, server string, units int) error {
 			t.all = append(t.all, r)
 		}
 	}
-	fmt.Printf("%-70s %9s %9s %9s %12s\n", "", "rows/s", "p50", "p99", "CPU of a row")
+	fmt.Printf("%-48s %9s %9s %9s %12s\n", "", "rows/s", "p50", "p99", "CPU of a row")
 	for _, t := range targets {
 		r := t.median()
-		fmt.Printf("%-70s %9.0f %9v %9v %12v\n", t.name, r.rate, r.p50.Round(time.Microsecond), r.p99.Round(time.Microsecond), r.cpu.Round(time.Microsecond/10))
+		fmt.Printf("%-48s %9.0f %9v %9v %12v\n", t.name, r.rate, r.p50.Round(time.Microsecond), r.p99.Round(time.Microsecond), r.cpu.Round(time.Microsecond/10))
 	}
 	if *only != "" {
 		return nil
@@ -303,7 +309,8 @@ func jsonOf(row []byte) string {
 }
 
 const (
-	oipText = `{"inputs":[{"name":"x","shape":[1,784],"datatype":"FP32","parameters":{"binary_data_size":3136}}],"parameters":{"binary_data_output":true}}`
+	jsonHeader = "Content-Type: application/json\r\n"
+	oipText    = `{"inputs":[{"name":"x","shape":[1,784],"datatype":"FP32","parameters":{"binary_data_size":3136}}],"parameters":{"binary_data_output":true}}`
 )
 
 var oipHeader = "Inference-Header-Content-Length: " + strconv.Itoa(len(oipText)) + "\r\n"

@@ -1,8 +1,9 @@
 """onnxruntime behind uvicorn, with the weights that the benchmark wrote: python peer.py PORT DIR WORKERS THREADS BATCH
 
-A plain ASGI application, without the cost of a framework; uvloop and httptools. /json takes {"instances": rows} and
-/binary the elements of one row. With BATCH 1 a request is computed in the event loop; else the requests that wait are
-computed together, in another thread, as many as BATCH.
+uvloop and httptools. /json takes {"instances": rows} and /binary the elements of one row. With BATCH 0 it is an
+application of FastAPI, as in its tutorials. Else it is a plain ASGI application, without the cost of a framework: with
+BATCH 1 a request is computed in the event loop, else the requests that wait are computed together, in another thread,
+as many as BATCH.
 """
 import asyncio
 import json
@@ -80,7 +81,7 @@ async def predict(x):
     return await future
 
 
-async def application(scope, receive, send):
+async def plain(scope, receive, send):
     if scope["type"] != "http":
         return
     body, more = b"", True
@@ -98,3 +99,28 @@ async def application(scope, receive, send):
         answer, kind = b"ready", b"text/plain"
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind), (b"content-length", str(len(answer)).encode())]})
     await send({"type": "http.response.body", "body": answer})
+
+
+application = plain
+if batch == 0:
+    import fastapi
+    import fastapi.responses
+    import pydantic
+
+    class Rows(pydantic.BaseModel):
+        instances: list[list[float]]
+
+    application = fastapi.FastAPI()
+
+    @application.post("/json")
+    def rows(q: Rows):
+        return {"predictions": session.run(None, {"x": np.array(q.instances, np.float32)})[0].tolist()}
+
+    @application.post("/binary")
+    async def row(q: fastapi.Request):
+        y = session.run(None, {"x": np.frombuffer(await q.body(), np.float32)[None]})[0]
+        return fastapi.responses.Response(y.tobytes(), media_type="application/octet-stream")
+
+    @application.get("/v2/health/ready")
+    def ready():
+        return "ready"
