@@ -5,7 +5,8 @@
 //	serve [flags] NAME=DIRECTORY …
 //
 // DIRECTORY has NUMBER/model.keras or model.keras. Without arguments it serves
-// TensorFlow Serving's first example, a model that computes x/2 + 2.
+// TensorFlow Serving's first example, a model that computes x/2 + 2. With gRPC and
+// Prometheus metrics it is keras/serving/grpc/cmd/mezzo-serve, in a module of its own.
 package main
 
 import (

@@ -12,7 +12,8 @@
 //
 // The main types are [Server], a registry of models and their versions, and
 // [Options], how a version is batched. [Server.Infer] is what the protocols have
-// in common; programs may call it without HTTP.
+// in common; programs may call it without HTTP. gRPC and Prometheus metrics are in the
+// module github.com/mezzo-ml/mezzo/keras/serving/grpc.
 //
 // # Batching
 //

@@ -2,6 +2,8 @@ module github.com/mezzo-ml/mezzo/keras/serving/grpc
 
 go 1.26.0
 
+// Both modules are developed together. A release requires a version of mezzo that
+// exists, since go get reads the go.mod of what is required and no replace.
 replace github.com/mezzo-ml/mezzo => ../../..
 
 require (

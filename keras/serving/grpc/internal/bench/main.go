@@ -5,11 +5,12 @@
 //
 //	go run ./internal/bench -python PYTHON
 //
-// PYTHON needs numpy, onnx, onnxruntime, uvicorn, uvloop, httptools and orjson. Clients
-// send one row, wait for the answer and send the next. Servers are measured in turns;
-// rates and percentiles are medians over the turns. The peer of a protocol is the
-// fastest of its settings: one and two processes, one and two threads, requests one by
-// one and together. docs/benchmarks/serving.md has the results.
+// PYTHON needs numpy, onnx, onnxruntime, fastapi, uvicorn, uvloop, httptools and
+// orjson. Clients send one row, wait for the answer and send the next. Servers are
+// measured in turns; rates and percentiles are medians over the turns. A peer is the
+// fastest of its settings, one and two processes of one and two threads: of FastAPI,
+// and of a plain ASGI application that computes requests one by one, or together.
+// docs/benchmarks/serving.md has the results.
 package main
 
 import (
@@ -210,14 +211,23 @@ func compare(dir, server string, units int) error {
 	}
 	for i, kind := range []string{"JSON", "binary"} {
 		ratio(kind+", batches to MaxBatch 1", targets[i], targets[3+i])
-		var best *target
-		for _, t := range targets[first:] {
-			if strings.HasSuffix(t.name, ", "+kind) && (best == nil || t.median().rate > best.median().rate) {
-				best = t
+		for _, peer := range []struct {
+			name  string
+			group func(name string) bool
+		}{
+			{"FastAPI", func(name string) bool { return strings.Contains(name, "FastAPI") }},
+			{"ASGI one by one", func(name string) bool { return strings.Contains(name, "ASGI") && !strings.Contains(name, "batches") }},
+			{"ASGI in batches", func(name string) bool { return strings.Contains(name, "batches") }},
+		} {
+			var best *target
+			for _, t := range targets[first:] {
+				if strings.HasSuffix(t.name, ", "+kind) && peer.group(t.name) && (best == nil || t.median().rate > best.median().rate) {
+					best = t
+				}
 			}
-		}
-		if best != nil {
-			ratio(kind+", Mezzo to "+best.name, targets[i], best)
+			if best != nil {
+				ratio(kind+", Mezzo to "+peer.name, targets[i], best)
+			}
 		}
 	}
 	ratio("gRPC, batches to MaxBatch 1", targets[2], targets[5])
