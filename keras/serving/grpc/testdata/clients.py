@@ -4,7 +4,7 @@
     go run ./cmd/mezzo-serve -keep 2 m=DIR/m
     python testdata/clients.py DIR [127.0.0.1:8500 [127.0.0.1:8501]]
 
-Not run by tests. Needs numpy, tritonclient[all], tensorflow and tensorflow-serving-api.
+Not run by tests. Needs numpy, tritonclient[all], tensorflow, tensorflow-serving-api and grpcio-health-checking.
 """
 import json
 import sys
