@@ -1,0 +1,2 @@
+// Package onnx writes models as ONNX files and reads such files as models.
+package onnx
