@@ -132,17 +132,6 @@ func decodeModel(data []byte) (*modelProto, error) {
 			if p, err = decodeProperty(b); err == nil && len(m.metadata) < maxInputs {
 				m.metadata = append(m.metadata, p)
 			}
-		case 25:
-			var name string
-			err = fields(b, func(n protowire.Number, v uint64, b []byte) (err error) {
-				if n == 1 {
-					name, err = text(b)
-				}
-				return err
-			})
-			if len(m.functions) < maxInputs {
-				m.functions = append(m.functions, name)
-			}
 		}
 		return err
 	})

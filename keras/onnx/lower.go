@@ -348,7 +348,7 @@ func init() {
 			return e.emit("Concat", in, intAttr("axis", v.Attr.Axes[0]))
 		},
 		op.Slice: lowerSlice, op.Pad: lowerPad,
-		op.Gather: func(e *exporter, _, _ *ir.Value, in []string) string { return e.emit("Gather", in, intAttr("axis", 0)) },
+		op.Gather:     func(e *exporter, _, _ *ir.Value, in []string) string { return e.emit("Gather", in, intAttr("axis", 0)) },
 		op.ScatterAdd: lowerScatterAdd, op.TakeAlongAxis: lowerTakeAlong, op.ScatterAlongAxis: lowerScatterAlong,
 	}
 	for c := range reductions {

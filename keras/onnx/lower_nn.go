@@ -138,6 +138,16 @@ func lowerSoftmax(e *exporter, v, _ *ir.Value, in []string) string {
 func lowerLayerNorm(e *exporter, v, _ *ir.Value, in []string) string {
 	d := v.Args[0].Type.DType
 	wide := d.Accumulator()
+	if v.Attr.Uncentered { // opset 23 has a node for it
+		x := e.castFrom(in[0], d, wide)
+		mean := e.emit("ReduceMean", []string{e.emit("Mul", []string{x, x})}, intsAttr("axes", []int{-1}))
+		scale := e.emit("Reciprocal", []string{e.emit("Sqrt", []string{e.emit("Add", []string{mean, e.number(wide, v.Attr.Epsilon)})})})
+		x = e.emit("Mul", []string{e.emit("Mul", []string{x, scale}), in[1]})
+		if !isZero(v.Args[2]) {
+			x = e.emit("Add", []string{x, in[2]})
+		}
+		return e.castFrom(x, wide, v.Type.DType)
+	}
 	x := e.emit("LayerNormalization", []string{e.castFrom(in[0], d, wide), in[1], in[2]}, intAttr("axis", -1), floatAttr("epsilon", v.Attr.Epsilon))
 	return e.castFrom(x, wide, v.Type.DType)
 }

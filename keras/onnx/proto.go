@@ -19,7 +19,6 @@ type modelProto struct {
 	graph             *graphProto
 	opsets            []opset
 	metadata          []property
-	functions         []string // names of local functions
 }
 
 // opset is an OperatorSetIdProto.

@@ -139,8 +139,6 @@ func expanded(v *ir.Value) bool {
 	switch v.Op {
 	case op.RNN:
 		return v.Attr.Scan.Masked
-	case op.LayerNorm:
-		return v.Attr.Uncentered
 	case op.AttentionForward, op.BatchNorm, op.Moments, op.BatchNormReduce, op.Loop:
 		return true
 	}

@@ -55,3 +55,32 @@ func kind(mode fs.FileMode) string {
 	}
 	return "no file with content"
 }
+
+// OpenIn is Open of a file in a directory: of a name that stands in a file. Names that
+// lead out of the directory, by .. or by symbolic links, are errors.
+func OpenIn(dir, name string) (*os.File, int64, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer root.Close()
+	info, err := root.Stat(name)
+	if err == nil {
+		err = Regular(name, info.Mode())
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|nonblock, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	if info, err = f.Stat(); err == nil {
+		err = Regular(name, info.Mode())
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, info.Size(), nil
+}
