@@ -26,6 +26,9 @@ type value struct {
 	// t is made of it when it is needed. So a chain of convolutions and element-wise
 	// operations transposes nothing between them.
 	last *tensor.Tensor
+
+	// kernel is a weight as [window… I O], in place of t.
+	kernel *tensor.Tensor
 }
 
 // evaluator records a graph.
@@ -72,7 +75,11 @@ func (g *Graph) compute(in []*tensor.Tensor) []*tensor.Tensor {
 	}
 	for _, t := range g.program.initializers {
 		if w := g.weights[t.name]; w != nil {
-			e.values[t.name] = &value{t: w.Variable.Value().Cast(e.dtype(t.typ)), typ: t.typ, w: w}
+			v := &value{t: w.Variable.Value().Cast(e.dtype(t.typ)), typ: t.typ, w: w}
+			if g.program.kernels[t.name] {
+				v.t, v.kernel = nil, v.t
+			}
+			e.values[t.name] = v
 		} else {
 			if g.constants[t.name] == nil {
 				g.constants[t.name] = &constant{proto: t}
@@ -160,6 +167,8 @@ func (e *evaluator) tensor(v *value) *tensor.Tensor {
 	case v.last != nil:
 		first, _ := channels(v.last.Rank() - 2)
 		v.t = v.last.Transpose(first...)
+	case v.kernel != nil:
+		v.t = v.kernel.Transpose(kernelFirst(v.kernel.Rank() - 2)...)
 	default:
 		v.t = v.c.tensor(e.dtype(v.typ))
 	}
@@ -283,6 +292,10 @@ func (c *call) shape(i int) op.Shape {
 	case v.last != nil:
 		s := v.last.Shape()
 		return slices.Insert(s[:len(s)-1].Clone(), 1, s[len(s)-1])
+	case v.kernel != nil:
+		s := v.kernel.Shape()
+		n := len(s) - 2
+		return slices.Concat(op.Shape{s[n+1], s[n]}, s[:n])
 	default:
 		return v.c.shape()
 	}

@@ -182,7 +182,7 @@ func everyLayer(m *keras.Model) (all []layers.Layer) {
 
 // proto puts the parts of the file together.
 func (e *exporter) proto(m *keras.Model, o ExportOptions) *modelProto {
-	p := &modelProto{irVersion: IRVersion, producer: "mezzo", graph: e.g, opsets: []opset{{"", Opset}}}
+	p := &modelProto{irVersion: IRVersion, producer: producer, graph: e.g, opsets: []opset{{"", Opset}}}
 	precision := o.Precision
 	if precision == "" {
 		precision = "float32"
@@ -202,6 +202,9 @@ func (e *exporter) proto(m *keras.Model, o ExportOptions) *modelProto {
 	}
 	return p
 }
+
+// producer is the producer_name of files that Export writes.
+const producer = "mezzo"
 
 // fixedKey is the key of the names of weights that are not trainable.
 const fixedKey = "mezzo.non_trainable"

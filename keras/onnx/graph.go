@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -85,6 +86,13 @@ func (g *Graph) Build(...layers.Shape) error {
 		if err != nil {
 			return err
 		}
+		if x.kernels[t.name] {
+			to := make([]int, len(shape))
+			for i, p := range kernelLast(len(shape)) {
+				to[i] = shape[p]
+			}
+			shape = to
+		}
 		options := []layers.WeightOption{}
 		if x.frozen[t.name] {
 			options = append(options, layers.NonTrainable())
@@ -162,13 +170,14 @@ func (g *Graph) inferFor(types []op.Type) (out []op.Type, err error) {
 		a, errA := g.try(types, trial[0])
 		b, errB := g.try(types, trial[1])
 		if errA == nil && errB == nil {
-			if out, ok := reconcile(a, b, trial[0][0], trial[1][0]); ok {
+			out, wrong := reconcile(a, b, trial[0][0], trial[1][0])
+			if wrong < 0 {
 				return out, nil
 			}
-			errA = errors.New("the first axis of a result is not the batch")
+			errA = fmt.Errorf("the first axis of result %s, %v, is not the batch; leave it out by ImportOptions.Outputs", safeio.Quote(g.program.outputs[wrong]), out[wrong])
 		}
 		if i == 0 {
-			err = errors.Join(errA) // of the smallest sizes
+			err = cmp.Or(errA, errB) // of the smallest sizes
 		}
 	}
 	// A file may be written for one size of the batch.
@@ -216,13 +225,13 @@ func (g *Graph) try(types []op.Type, sizes [2]int) (out []op.Type, err error) {
 	return out, nil
 }
 
-// reconcile makes sizes that differ unknown. It reports whether the first axes are the
-// sizes of the batch, if they are given.
-func reconcile(a, b []op.Type, n, m int) (out []op.Type, ok bool) {
-	ok = true
+// reconcile makes sizes that differ unknown. It returns the index of a result whose first
+// axis is not the size of the batch, if that is given, else -1.
+func reconcile(a, b []op.Type, n, m int) (out []op.Type, wrong int) {
+	wrong = -1
 	for i := range a {
 		if len(a[i].Shape) != len(b[i].Shape) {
-			return nil, false
+			return slices.Clone(a), i
 		}
 		t := op.Type{DType: a[i].DType, Shape: a[i].Shape.Clone()}
 		for k := range t.Shape {
@@ -231,9 +240,9 @@ func reconcile(a, b []op.Type, n, m int) (out []op.Type, ok bool) {
 			}
 		}
 		if n > 0 && (len(t.Shape) == 0 || a[i].Shape[0] != n || b[i].Shape[0] != m) {
-			ok = false
+			wrong = i
 		}
 		out = append(out, t)
 	}
-	return out, ok
+	return out, wrong
 }

@@ -185,7 +185,7 @@ func (p *modelProto) model(o ImportOptions) (m *keras.Model, err error) {
 		m.Named(inputName(name))
 	}
 	for name, w := range l.weights {
-		if err := setWeight(w, data[name]); err != nil {
+		if err := setWeight(w, data[name], l.program.kernels[name]); err != nil {
 			return nil, fmt.Errorf("initializer %s: %w", safeio.Quote(name), err)
 		}
 	}
@@ -201,8 +201,19 @@ func inputName(s string) string {
 	return s
 }
 
-// setWeight sets a weight to the elements of a tensor.
-func setWeight(w *layers.Weight, t *tensorProto) error {
+// setWeight sets a weight to the elements of a tensor, which is a kernel of convolutions
+// or not.
+func setWeight(w *layers.Weight, t *tensorProto, kernel bool) error {
+	if kernel {
+		shape, err := t.shape()
+		if err != nil {
+			return err
+		}
+		x := tensor.FromBytes(op.Type{DType: elementTypes[t.typ].to, Shape: shape}, t.raw)
+		if t.raw, err = x.Transpose(kernelLast(len(shape))...).Bytes(); err != nil {
+			return err
+		}
+	}
 	if elements[w.DType()] == t.typ {
 		return w.SetBytes(t.raw)
 	}

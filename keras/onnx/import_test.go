@@ -3,8 +3,16 @@ package onnx
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 )
 
@@ -62,4 +70,90 @@ func TestImportLayers(t *testing.T) {
 		}
 		sameBits(t, c.Name, m, ExportOptions{}, sample(c.types(), c.types()[0].Shape[0]))
 	}
+}
+
+var importDir = flag.String("import", "", "directory with files that testdata/models.py wrote")
+
+// TestImportDir compares imported models with ONNX Runtime.
+func TestImportDir(t *testing.T) {
+	if *importDir == "" {
+		t.Skip("no -import")
+	}
+	b, err := os.ReadFile(filepath.Join(*importDir, "manifest.json"))
+	var all []dump
+	if err == nil {
+		err = json.Unmarshal(b, &all)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range all {
+		m, err := Import(filepath.Join(*importDir, d.File), ImportOptions{})
+		if err != nil {
+			t.Errorf("%s: %v", d.Name, err)
+			continue
+		}
+		worst := 0.0
+		for _, r := range d.Runs {
+			var in []*keras.Tensor
+			for _, a := range r.In {
+				in = append(in, a.read(t))
+			}
+			y, err := m.Predict(context.Background(), group(in))
+			if err != nil {
+				t.Errorf("%s: %v", d.Name, err)
+				continue
+			}
+			if y.Len() != len(r.Out) {
+				t.Errorf("%s: got %d outputs, want %d", d.Name, y.Len(), len(r.Out))
+				continue
+			}
+			for i, got := range y.Unpack() {
+				want := r.Out[i].read(t)
+				if !got.Type().Equal(want.Type()) {
+					t.Errorf("%s: output %d is %v, want %v", d.Name, i, got.Type(), want.Type())
+					continue
+				}
+				worst = max(worst, distance(t, got, want))
+			}
+		}
+		t.Logf("%-36s %8d weights, largest difference %.2g", d.Name, m.CountParams(), worst)
+		if !(worst <= d.Tolerance) {
+			t.Errorf("%s: differs by %v, want at most %v", d.Name, worst, d.Tolerance)
+		}
+	}
+}
+
+func (a dumped) read(t testing.TB) *keras.Tensor {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(*importDir, a.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := dtype.Parse(a.DType)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tensor.FromBytes(op.Type{DType: d, Shape: a.Shape}, b)
+}
+
+// distance is the largest difference of x and y, by the largest element of y.
+func distance(t testing.TB, x, y *keras.Tensor) float64 {
+	t.Helper()
+	a, err := x.Float64s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := y.Float64s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	diff, most := 0.0, 1e-30
+	for i := range a {
+		if d := math.Abs(a[i] - b[i]); !(d <= diff) {
+			diff = d
+		}
+		most = max(most, math.Abs(b[i]))
+	}
+	return diff / most
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -185,6 +186,16 @@ func (e *exporter) emit(kind string, in []string, attrs ...*attribute) string {
 	return e.emits(1, kind, in, attrs...)[0]
 }
 
+// emitAs is emit of a node with a name of its own, which tells Import what it is part of.
+func (e *exporter) emitAs(name, kind string, in []string, attrs ...*attribute) string {
+	out := e.emit(kind, in, attrs...)
+	n := e.g.nodes[len(e.g.nodes)-1]
+	n.name = e.unique(n.name[:len(n.name)-len(lastSegment(n.name))] + name)
+	return out
+}
+
+func lastSegment(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
+
 // constantOf returns the name of a constant; equal ones are one node.
 func (e *exporter) constantOf(t op.Type, raw []byte) string {
 	key := t.String() + string(raw)
@@ -333,7 +344,7 @@ func init() {
 		op.AllFinite: lowerAllFinite,
 		op.MatMul:    lowerMatMul, op.Conv: lowerConv, op.ConvInputGrad: lowerConvTranspose,
 		op.MaxPool: lowerPool, op.AvgPool: lowerPool,
-		op.Softmax: lowerSoftmax, op.LogSoftmax: lowerSoftmax, op.LayerNorm: lowerLayerNorm, op.Attention: lowerAttention,
+		op.Softmax: lowerSoftmax, op.LogSoftmax: lowerSoftmax, op.LayerNorm: lowerLayerNorm, op.BatchNorm: lowerBatchNorm, op.Attention: lowerAttention,
 		op.RNN: lowerRNN, op.Result: lowerResult, joined: lowerJoined,
 		op.Reshape: func(e *exporter, v, twin *ir.Value, in []string) string {
 			return e.reshape(in[0], v.Type.Shape, twin.Type.Shape)

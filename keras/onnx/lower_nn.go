@@ -152,6 +152,35 @@ func lowerLayerNorm(e *exporter, v, _ *ir.Value, in []string) string {
 	return e.castFrom(x, wide, v.Type.DType)
 }
 
+// lowerBatchNorm lowers normalization of matrices [O R C] by groups of columns, as
+// PyTorch writes it: instance normalization of the groups, then gain and shift.
+func lowerBatchNorm(e *exporter, v, twin *ir.Value, in []string) string {
+	d := v.Args[0].Type.DType
+	wide := d.Accumulator()
+	shape, other := v.Type.Shape, twin.Type.Shape
+	groups := v.Attr.Groups
+	if groups == 0 {
+		groups = shape[2]
+	}
+	vector := func(x float64) string {
+		raw := make([]byte, groups*wide.Size())
+		dtype.FromF64(raw, slices.Repeat([]float64{x}, groups), wide)
+		return e.constantOf(op.Type{DType: wide, Shape: op.Shape{groups}}, raw)
+	}
+	grouped := func(s op.Shape) op.Shape { return op.Shape{s[0], groups, s[2] / groups * s[1]} }
+	first := func(s op.Shape) op.Shape { return op.Shape{s[0], s[2], s[1]} }
+	x := e.transpose(e.castFrom(in[0], d, wide), 0, 2, 1)
+	x = e.reshape(x, grouped(shape), grouped(other))
+	x = e.emit("InstanceNormalization", []string{x, vector(1), vector(0)}, floatAttr("epsilon", v.Attr.Epsilon))
+	x = e.reshape(x, first(shape), first(other))
+	x = e.emit("Mul", []string{x, e.emit("Unsqueeze", []string{in[1], e.ints(1)})})
+	x = e.emit("Add", []string{x, e.emit("Unsqueeze", []string{in[2], e.ints(1)})})
+	return e.castFrom(e.transpose(x, 0, 2, 1), wide, v.Type.DType)
+}
+
+// attentionName begins the names of the last products of attention.
+const attentionName = "Attention"
+
 // hidden is the score of a key that a query does not see: its weight is 0.
 const hidden = -math.MaxFloat32
 
@@ -204,7 +233,7 @@ func lowerAttention(e *exporter, v, twin *ir.Value, in []string) string {
 	if seen != "" { // a query that sees nothing has the result 0
 		weights = e.emit("Where", []string{seen, weights, e.number(wide, 0)})
 	}
-	y := e.transpose(e.emit("MatMul", []string{weights, values}), 0, 2, 1, 3)
+	y := e.transpose(e.emitAs(attentionName, "MatMul", []string{weights, values}), 0, 2, 1, 3)
 	return e.castFrom(y, wide, v.Type.DType)
 }
 

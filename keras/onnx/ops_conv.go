@@ -76,12 +76,10 @@ func (c *call) kernels(n int) *tensor.Tensor {
 	if c.rank(1) != n+2 {
 		c.fail("kernels %v for %d spatial axes", c.shape(1), n)
 	}
-	v := c.in[1]
-	if v.last != nil && v.w != nil {
-		return v.last // a weight that is stored so
+	if k := c.in[1].kernel; k != nil {
+		return k
 	}
-	perm := append(identity(n + 2)[2:], 1, 0)
-	return c.x(1).Transpose(perm...)
+	return c.x(1).Transpose(kernelLast(n + 2)...)
 }
 
 func (c *call) addBias(y *tensor.Tensor, i int) *tensor.Tensor {
@@ -275,6 +273,33 @@ func opGroupNormalization(c *call) []*value {
 		return w.Reshape(append([]int{s[1]}, slices.Repeat([]int{1}, len(s)-2)...)...)
 	}
 	return c.one(h.Mul(each(1)).Add(each(2)).Cast(x.DType()))
+}
+
+// opGroupNorm records what rewrite found: x, a gain and a shift [C 1…], a vector with an
+// element for each group, and the shape of x.
+func opGroupNorm(c *call) []*value {
+	s, groups := c.shape(0), c.shape(3).Size()
+	back := op.Shape(c.knownInts(4))
+	if len(s) < 3 || len(s) > 5 || groups < 1 || s[1]%groups != 0 || len(back) != len(s) {
+		c.fail("%d groups of the channels of %v", groups, s)
+	}
+	for i, d := range back {
+		if d > 0 && d != s[i] {
+			c.fail("the normalized %v becomes %v", s, back)
+		}
+	}
+	x := c.channelsLast(c.in[0], len(s))
+	d := x.DType().Accumulator()
+	each := func(i int) *tensor.Tensor {
+		w := c.accumulator(i, d)
+		if want := append(op.Shape{s[1]}, slices.Repeat(op.Shape{1}, len(s)-2)...); !w.Shape().Equal(want) && !w.Shape().Equal(append(op.Shape{1}, want...)) {
+			c.fail("operand %d is %v, want %v", i, w.Type(), want)
+		}
+		return w.Reshape(s[1])
+	}
+	t := x.Shape()
+	y := tensor.BatchNorm(x.Reshape(s[0], t[1:len(t)-1].Size(), s[1]), each(1), each(2), tensor.BatchNormOptions{Epsilon: c.float("epsilon", 1e-5), Groups: groups})
+	return c.imaged(y.Reshape(t...))
 }
 
 // opLayerNormalization normalizes the axes from axis on.

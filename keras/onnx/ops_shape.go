@@ -591,10 +591,22 @@ func opTrilu(c *call) []*value {
 // opScatterND adds or writes rows: what the export writes for a sum by index.
 func opScatterND(c *call) []*value {
 	x, at, rows := c.x(0), c.x(1), c.x(2)
-	if at.Rank() < 1 || at.Dim(-1) != 1 || x.Rank() < 1 || at.DType() != dtype.Int64 && at.DType() != dtype.Int32 {
-		c.fail("indices %v of %v, want one index for each row", at.Type(), x.Type())
+	if at.Rank() < 1 || at.Dim(-1) < 1 || at.Dim(-1) > x.Rank() || at.DType() != dtype.Int64 && at.DType() != dtype.Int32 {
+		c.fail("indices %v of %v, want as many in their last axis as %v has axes", at.Type(), x.Type(), x.Shape())
 	}
-	at = at.Squeeze(-1)
+	s, k := x.Shape(), at.Dim(-1)
+	var flat *tensor.Tensor // the index into the first k axes as one
+	for i := range k {
+		one := at.At(-1, i)
+		if one = tensor.Where(one.LessScalar(0), one.AddScalar(float64(s[i])), one); i == 0 {
+			flat = one
+		} else {
+			flat = flat.MulScalar(float64(s[i])).Add(one)
+		}
+	}
+	if at = flat; k > 1 {
+		x = x.Reshape(append([]int{s[:k].Size()}, s[k:]...)...)
+	}
 	if rows.DType() != x.DType() {
 		rows = rows.Cast(x.DType())
 	}
@@ -602,11 +614,11 @@ func opScatterND(c *call) []*value {
 	case "add":
 		sum := rows.ScatterAdd(at, x.Dim(0))
 		if k := c.in[0].c; k != nil && k.small() && !slices.ContainsFunc(k.floats(), func(f float64) bool { return f != 0 }) {
-			return c.one(sum)
+			return c.one(sum.Reshape(s...))
 		}
-		return c.one(x.Add(sum))
+		return c.one(x.Add(sum).Reshape(s...))
 	case "none":
-		return c.one(tensor.ScatterUpdate(x, at, rows))
+		return c.one(tensor.ScatterUpdate(x, at, rows).Reshape(s...))
 	default:
 		c.fail("reduction %q is not supported", how)
 	}

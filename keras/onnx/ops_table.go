@@ -88,7 +88,7 @@ func init() {
 		"ai.onnx.ml.Scaler": opScaler, "ai.onnx.ml.Normalizer": opNormalizer,
 		"ai.onnx.ml.ArrayFeatureExtractor": opFeatureExtractor, "ai.onnx.ml.ZipMap": opZipMap,
 
-		ownDomain + ".Attention": opAttention,
+		ownDomain + ".Attention": opAttention, ownDomain + ".GroupNorm": opGroupNorm,
 		ownDomain + ".GELU":      func(c *call) []*value { return opGelu(c) },
 	}
 	operationInputs = map[string]int{
@@ -97,7 +97,7 @@ func init() {
 		"CumSum": 2, "Where": 3, "Xor": 2, "Pow": 2, "Mod": 2, "PRelu": 2, "MatMul": 2, "Gemm": 2, "Einsum": 2,
 		"Conv": 2, "ConvTranspose": 2, "BatchNormalization": 5, "InstanceNormalization": 3, "GroupNormalization": 3,
 		"LayerNormalization": 2, "RMSNormalization": 2, "RNN": 3, "LSTM": 3, "GRU": 3,
-		"QuantizeLinear": 2, "DequantizeLinear": 2, "ai.onnx.ml.ArrayFeatureExtractor": 2, ownDomain + ".Attention": 3,
+		"QuantizeLinear": 2, "DequantizeLinear": 2, "ai.onnx.ml.ArrayFeatureExtractor": 2, ownDomain + ".Attention": 3, ownDomain + ".GroupNorm": 5,
 	}
 	operations["Size"] = func(c *call) []*value { return foldNode(c) }
 	for name, f := range unary {
@@ -264,9 +264,6 @@ func opLinearClassifier(c *call) []*value {
 		scores = scores.Softmax(-1)
 	default:
 		c.fail("post_transform %q is not supported", post)
-	}
-	if n := c.int("multi_class", 0); n != 0 {
-		c.fail("multi_class is not supported")
 	}
 	table := tensor.New(labels.ints, classes)
 	return append(c.as(table.Gather(index), typeInt64), c.as(scores, typeFloat)...)

@@ -27,6 +27,7 @@ type program struct {
 	initializers []*tensorProto // that nodes read
 	weights      map[string]bool
 	frozen       map[string]bool // weights that are not trainable
+	kernels      map[string]bool // weights that are kernels of convolutions alone
 	byName       map[string]*tensorProto
 }
 
@@ -34,7 +35,7 @@ type program struct {
 // outputs, by default all.
 func (p *modelProto) program(names []string) (*program, error) {
 	g := p.graph
-	x := &program{weights: map[string]bool{}, frozen: map[string]bool{}, byName: map[string]*tensorProto{}}
+	x := &program{weights: map[string]bool{}, frozen: map[string]bool{}, kernels: map[string]bool{}, byName: map[string]*tensorProto{}}
 	for _, o := range p.opsets {
 		if o.domain == "" || o.domain == "ai.onnx" {
 			x.opset = o.version
@@ -64,7 +65,7 @@ func (p *modelProto) program(names []string) (*program, error) {
 	if len(x.outputs) == 0 {
 		return nil, errors.New("it has no outputs")
 	}
-	rewritten := rewrite(g, x)
+	rewritten := rewrite(g, x, p.producer == producer)
 	if err := x.take(g, rewritten); err != nil {
 		return nil, err
 	}
@@ -195,10 +196,14 @@ var settings = map[string][]int{
 // findWeights finds the initializers that become weights: floats with axes that are
 // operands of a node. Statistics of batch normalization are not trainable.
 func (x *program) findWeights() {
+	other := map[string]bool{}
+	for _, name := range x.outputs {
+		other[name] = true
+	}
 	for _, n := range x.nodes {
 		for i, s := range n.in {
 			t := x.byName[s]
-			if t == nil || len(t.dims) == 0 || len(t.raw) == 0 || slices.Contains(settings[n.op], i) {
+			if t == nil || len(t.dims) == 0 || len(t.raw) == 0 && t.external == nil || slices.Contains(settings[n.op], i) {
 				continue
 			}
 			switch t.typ {
@@ -208,9 +213,21 @@ func (x *program) findWeights() {
 			if n.op == "BatchNormalization" && i >= 3 {
 				x.frozen[s] = true
 			}
+			if (n.op == "Conv" || n.op == "ConvTranspose") && n.domain == "" && i == 1 && len(t.dims) > 2 {
+				x.kernels[s] = true
+			} else {
+				other[s] = true
+			}
 		}
 	}
+	for name := range other {
+		delete(x.kernels, name)
+	}
 }
+
+// kernelLast returns the permutation of kernels [O I window…] to [window… I O], the layout
+// in which convolutions read them.
+func kernelLast(rank int) []int { return append(identity(rank)[2:], 1, 0) }
 
 // doubles reports whether all weights are DOUBLE.
 func (x *program) doubles() bool {

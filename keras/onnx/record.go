@@ -139,7 +139,7 @@ func expanded(v *ir.Value) bool {
 	switch v.Op {
 	case op.RNN:
 		return v.Attr.Scan.Masked
-	case op.AttentionForward, op.BatchNorm, op.Moments, op.BatchNormReduce, op.Loop:
+	case op.AttentionForward, op.Moments, op.BatchNormReduce, op.Loop:
 		return true
 	}
 	return false

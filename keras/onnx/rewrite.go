@@ -3,6 +3,7 @@ package onnx
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -14,6 +15,8 @@ const ownDomain = "mezzo"
 type rewriter struct {
 	initializers map[string]*tensorProto
 	producers    map[string]*nodeProto // by their first result
+	uses         map[string]int
+	own          bool // the file is Mezzo's: attention is where a name says so
 }
 
 // patterns are the expressions that rewrite looks for, beside composites, and what they
@@ -60,9 +63,15 @@ func (x *expression) size() int {
 // rewrite returns the nodes of g with one node in place of the last of each group that is
 // one operation of Mezzo. The others of the group stay, and are left out if nothing else
 // reads them.
-func rewrite(g *graphProto, x *program) []*nodeProto {
-	r := &rewriter{initializers: x.byName, producers: make(map[string]*nodeProto, len(g.nodes))}
+func rewrite(g *graphProto, x *program, own bool) []*nodeProto {
+	r := &rewriter{initializers: x.byName, producers: make(map[string]*nodeProto, len(g.nodes)), uses: map[string]int{}, own: own}
+	for _, o := range x.outputs {
+		r.uses[o]++
+	}
 	for _, n := range g.nodes {
+		for _, s := range n.in {
+			r.uses[s]++
+		}
 		if len(n.out) > 0 && n.out[0] != "" && r.producers[n.out[0]] == nil {
 			r.producers[n.out[0]] = n
 		}
@@ -91,6 +100,10 @@ func (r *rewriter) whole(n *nodeProto) *nodeProto {
 		return r.attention(n)
 	case "Mul":
 		if y := r.rms(n); y != nil {
+			return y
+		}
+	case "Add":
+		if y := r.groupNorm(n); y != nil {
 			return y
 		}
 	}
@@ -227,10 +240,60 @@ func (r *rewriter) rms(n *nodeProto) *nodeProto {
 	return nil
 }
 
+// groupNorm finds instance normalization of groups of channels, with a gain and a shift
+// of each channel.
+func (r *rewriter) groupNorm(n *nodeProto) *nodeProto {
+	for i := range n.in {
+		if len(n.in) != 2 {
+			return nil
+		}
+		product, shift := r.node(n.in[i], "Mul"), n.in[1-i]
+		if product == nil || len(product.in) != 2 {
+			continue
+		}
+		for k := range product.in {
+			back, gain := r.node(product.in[k], "Reshape"), product.in[1-k]
+			if back == nil || len(back.in) != 2 {
+				continue
+			}
+			norm := r.node(back.in[0], "InstanceNormalization")
+			if norm == nil || len(norm.in) != 3 || !r.all(norm.in[1], 1) || !r.all(norm.in[2], 0) {
+				continue
+			}
+			grouped := r.node(norm.in[0], "Reshape")
+			if grouped == nil || len(grouped.in) != 2 {
+				continue
+			}
+			y := &nodeProto{op: "GroupNorm", in: []string{grouped.in[0], gain, shift, norm.in[1], back.in[1]}, attrs: []*attribute{floatAttr("epsilon", 1e-5)}}
+			if a := norm.attr("epsilon"); a != nil {
+				y.attrs = []*attribute{a}
+			}
+			return y
+		}
+	}
+	return nil
+}
+
+// all reports whether a value is a constant vector of one number.
+func (r *rewriter) all(name string, x float64) bool {
+	t := r.initializers[name]
+	if n := r.node(name, "Constant"); t == nil && n != nil && n.attr("value") != nil {
+		t = n.attr("value").t
+	}
+	if t == nil || t.external != nil {
+		return false
+	}
+	if shape, err := t.shape(); err != nil || len(shape) != 1 {
+		return false
+	}
+	all := (&constant{proto: t}).floats()
+	return all != nil && !slices.ContainsFunc(all, func(v float64) bool { return v != x })
+}
+
 // attention finds softmax(q·k·scale, masked)·v. Whether q, k and v have four axes is known
 // when it is recorded.
 func (r *rewriter) attention(n *nodeProto) *nodeProto {
-	if len(n.in) != 2 {
+	if len(n.in) != 2 || r.own && !strings.HasPrefix(lastSegment(n.name), attentionName) {
 		return nil
 	}
 	weights, mask := n.in[0], ""
@@ -238,7 +301,7 @@ func (r *rewriter) attention(n *nodeProto) *nodeProto {
 		mask, weights = where.in[0], where.in[1]
 	}
 	softmax := r.node(weights, "Softmax")
-	if softmax == nil || len(softmax.in) != 1 {
+	if softmax == nil || len(softmax.in) != 1 || r.uses[weights] > 1 {
 		return nil
 	}
 	if axis := softmax.attr("axis"); axis == nil || axis.i != -1 && axis.i != 3 {
