@@ -588,25 +588,42 @@ func opTrilu(c *call) []*value {
 	return c.one(tensor.Where(keep, x, tensor.Scalar(x.DType(), 0)))
 }
 
+// flatIndex makes one axis of the first k axes of x, and indices into that of at, whose
+// last axis has an index for each of them.
+func flatIndex(x, at *tensor.Tensor) (flat, index *tensor.Tensor) {
+	s, k := x.Shape(), at.Dim(-1)
+	for i := range k {
+		one := at.At(-1, i)
+		if one = tensor.Where(one.LessScalar(0), one.AddScalar(float64(s[i])), one); i == 0 {
+			index = one
+		} else {
+			index = index.MulScalar(float64(s[i])).Add(one)
+		}
+	}
+	if k > 1 {
+		x = x.Reshape(append([]int{s[:k].Size()}, s[k:]...)...)
+	}
+	return x, index
+}
+
+// opGatherND takes what at its last axis points to.
+func opGatherND(c *call) []*value {
+	x, at := c.x(0), c.x(1)
+	if at.Rank() < 1 || at.Dim(-1) < 1 || at.Dim(-1) > x.Rank() || at.DType() != dtype.Int64 || c.int("batch_dims", 0) != 0 {
+		c.fail("indices %v of %v, want as many in their last axis as %v has axes, and no batch_dims", at.Type(), x.Type(), x.Shape())
+	}
+	x, at = flatIndex(x, at)
+	return c.one(x.Gather(at))
+}
+
 // opScatterND adds or writes rows: what the export writes for a sum by index.
 func opScatterND(c *call) []*value {
 	x, at, rows := c.x(0), c.x(1), c.x(2)
 	if at.Rank() < 1 || at.Dim(-1) < 1 || at.Dim(-1) > x.Rank() || at.DType() != dtype.Int64 && at.DType() != dtype.Int32 {
 		c.fail("indices %v of %v, want as many in their last axis as %v has axes", at.Type(), x.Type(), x.Shape())
 	}
-	s, k := x.Shape(), at.Dim(-1)
-	var flat *tensor.Tensor // the index into the first k axes as one
-	for i := range k {
-		one := at.At(-1, i)
-		if one = tensor.Where(one.LessScalar(0), one.AddScalar(float64(s[i])), one); i == 0 {
-			flat = one
-		} else {
-			flat = flat.MulScalar(float64(s[i])).Add(one)
-		}
-	}
-	if at = flat; k > 1 {
-		x = x.Reshape(append([]int{s[:k].Size()}, s[k:]...)...)
-	}
+	s := x.Shape()
+	x, at = flatIndex(x, at)
 	if rows.DType() != x.DType() {
 		rows = rows.Cast(x.DType())
 	}

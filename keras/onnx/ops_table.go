@@ -57,7 +57,7 @@ func init() {
 		"Size":     nil,
 		"Reshape":  opReshape, "Flatten": opReshape, "Squeeze": opReshape, "Unsqueeze": opReshape,
 		"Transpose": opTranspose, "Concat": opConcat, "Split": opSplit, "Slice": opSlice, "Pad": opPad,
-		"Gather": opGather, "GatherElements": opGatherElements, "ScatterND": opScatterND,
+		"Gather": opGather, "GatherElements": opGatherElements, "ScatterND": opScatterND, "GatherND": opGatherND,
 		"Expand": opExpand, "Tile": opTile, "ConstantOfShape": opConstantOfShape, "Range": opRange,
 		"Cast": opCast, "CastLike": opCast, "OneHot": opOneHot, "Trilu": opTrilu, "CumSum": opCumSum,
 		"DepthToSpace": opDepthToSpace, "SpaceToDepth": opSpaceToDepth, "Resize": opResize, "Upsample": opResize,
@@ -89,11 +89,11 @@ func init() {
 		"ai.onnx.ml.ArrayFeatureExtractor": opFeatureExtractor, "ai.onnx.ml.ZipMap": opZipMap,
 
 		ownDomain + ".Attention": opAttention, ownDomain + ".GroupNorm": opGroupNorm,
-		ownDomain + ".GELU":      func(c *call) []*value { return opGelu(c) },
+		ownDomain + ".GELU": func(c *call) []*value { return opGelu(c) },
 	}
 	operationInputs = map[string]int{
 		"Constant": 0, "Max": 1, "Min": 1, "Sum": 1, "Mean": 1, "Concat": 1,
-		"CastLike": 2, "Gather": 2, "GatherElements": 2, "ScatterND": 3, "Expand": 2, "Tile": 2, "Range": 3, "OneHot": 3,
+		"CastLike": 2, "Gather": 2, "GatherElements": 2, "GatherND": 2, "ScatterND": 3, "Expand": 2, "Tile": 2, "Range": 3, "OneHot": 3,
 		"CumSum": 2, "Where": 3, "Xor": 2, "Pow": 2, "Mod": 2, "PRelu": 2, "MatMul": 2, "Gemm": 2, "Einsum": 2,
 		"Conv": 2, "ConvTranspose": 2, "BatchNormalization": 5, "InstanceNormalization": 3, "GroupNormalization": 3,
 		"LayerNormalization": 2, "RMSNormalization": 2, "RNN": 3, "LSTM": 3, "GRU": 3,
