@@ -106,6 +106,9 @@ func (g *Graph) compute(in []*tensor.Tensor) []*tensor.Tensor {
 	}
 	out := make([]*tensor.Tensor, len(g.program.outputs))
 	for i, name := range g.program.outputs {
+		if e.values[name] == nil {
+			tensor.Fail("Call", "output %s is an optional result that is not computed", safeio.Quote(name))
+		}
 		out[i] = e.tensor(e.values[name])
 		if e.values[name].c != nil || e.values[name].w != nil {
 			out[i] = tensor.Record(op.Identity, op.Attr{}, out[i])
