@@ -273,6 +273,9 @@ func decodeAttribute(data []byte) (*attribute, error) {
 		}
 		return err
 	})
+	if err == nil && a.kind == kindTensor && a.t == nil {
+		err = fmt.Errorf("attribute %s has no tensor", safeio.Quote(a.name))
+	}
 	return a, err
 }
 

@@ -103,9 +103,10 @@ func Write(w io.Writer, m *keras.Model, o ExportOptions) error {
 
 // lowered returns the model as ONNX.
 func lowered(m *keras.Model, o ExportOptions) (p *modelProto, err error) {
+	name := m.Name()
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("onnx: model %s: %w", m.Name(), err)
+			err = fmt.Errorf("onnx: model %s: %w", name, err)
 		}
 	}()
 	defer tensor.Catch(&err)

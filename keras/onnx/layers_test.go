@@ -204,12 +204,12 @@ func writeManifest(t testing.TB, dir string, all []dump) {
 	}
 }
 
-// TestExportLayers exports each case, and with -export writes what testdata/check.py
-// compares with ONNX Runtime.
+// TestExportLayers writes each case with -export: what testdata/check.py compares with
+// ONNX Runtime.
 func TestExportLayers(t *testing.T) {
 	dir := *exportDir
 	if dir == "" {
-		dir = t.TempDir()
+		t.Skip("no -export")
 	}
 	var all []dump
 	for _, c := range layerCases(t) {
@@ -220,13 +220,27 @@ func TestExportLayers(t *testing.T) {
 		}
 		d, err := exports(t, dir, c.Name, m, ExportOptions{}, c.types())
 		if err != nil {
-			t.Log(c.Name, err)
+			t.Errorf("%s: %v", c.Name, err)
 			continue
 		}
 		all = append(all, d)
 	}
-	if *exportDir != "" {
-		writeManifest(t, dir, all)
+	writeManifest(t, dir, all)
+}
+
+// TestEveryClass: testdata/layers.json has a case of each class of layers.
+func TestEveryClass(t *testing.T) {
+	have := map[string]bool{}
+	for _, c := range layerCases(t) {
+		l, err := layers.UnmarshalConfig(c.Layer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have[layers.Class(l)] = true
 	}
-	t.Log(len(all))
+	for _, class := range layers.Classes() {
+		if !have[class] && class != "Graph" {
+			t.Errorf("testdata/layers.json has no %s", class)
+		}
+	}
 }

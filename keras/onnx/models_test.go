@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"os"
@@ -108,12 +109,12 @@ func (e example) model(t testing.TB, under string) *keras.Model {
 	return m
 }
 
-// TestExportModels exports the examples under each precision; with -export it writes
-// what testdata/check.py compares.
+// TestExportModels writes the examples under each precision with -export: what
+// testdata/check.py compares.
 func TestExportModels(t *testing.T) {
 	dir := *exportDir
 	if dir == "" {
-		dir = t.TempDir()
+		t.Skip("no -export")
 	}
 	var all []dump
 	for _, c := range []struct{ policy, precision string }{{"float32", ""}, {"mixed_float16", "float16"}, {"mixed_bfloat16", ""}, {"float32", "float16"}} {
@@ -132,8 +133,30 @@ func TestExportModels(t *testing.T) {
 			all = append(all, d)
 		}
 	}
-	if *exportDir != "" {
-		writeManifest(t, dir, all)
+	writeManifest(t, dir, all)
+}
+
+// TestPrecision: the file of a mixed model is that of its clone under float32.
+func TestPrecision(t *testing.T) {
+	for _, under := range []string{"mixed_bfloat16", "mixed_float16", "float64"} {
+		for _, e := range examples() {
+			m := e.model(t, under)
+			c, err := m.CloneUnder("float32", policy.Map{".*": "float32"}, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var b, want bytes.Buffer
+			if err := Write(&b, m, ExportOptions{}); err != nil {
+				t.Errorf("%s, %s: %v", e.name, under, err)
+				continue
+			}
+			if err := Write(&want, c, ExportOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(b.Bytes(), want.Bytes()) {
+				t.Errorf("%s: the file of a model under %s is not that of its clone", e.name, under)
+			}
+		}
 	}
 }
 
