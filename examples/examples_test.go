@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 // for all takes half as long as one for each.
 var buildAll = sync.OnceValue(func() error {
 	args := []string{"build", "-ldflags=-s -w", "-o", programs + string(filepath.Separator)}
-	for _, name := range []string{"accuracy", "bert", "customloop", "doctor", "gan", "guide", "mnistcnn", "overflow", "predict", "quickstart", "resume", "rossmann", "serve", "unet", "vae"} {
+	for _, name := range []string{"accuracy", "bert", "customloop", "doctor", "gan", "guide", "mnistcnn", "onnx", "overflow", "predict", "quickstart", "resume", "rossmann", "serve", "unet", "vae"} {
 		args = append(args, "./"+name)
 	}
 	cmd := exec.Command("go", args...)
@@ -153,6 +153,24 @@ func TestCustomLoop(t *testing.T) {
 	out := build(t, "customloop")("-epochs", "3", "-batch", "128")
 	if got := last(t, out, "test accuracy="); got < 0.85 {
 		t.Errorf("got test accuracy %v, want 0.85 or more\n%s", got, out)
+	}
+}
+
+// TestONNX: 200 images are enough for a network that can read digits.
+func TestONNX(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "digits.onnx")
+	out := build(t, "onnx")("-file", path)
+	if got := last(t, out, "Digits: test accuracy"); got < 0.85 {
+		t.Errorf("got test accuracy %v, want 0.85 or more", got)
+	}
+	if got := last(t, out, "Even or odd: test accuracy"); got < 0.8 {
+		t.Errorf("even or odd: got test accuracy %v, want 0.8 or more", got)
+	}
+	if got := last(t, out, "Imported:"); got != 50890 {
+		t.Errorf("got %v imported weights, want 50890", got)
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() < 4*50890 {
+		t.Errorf("the file: %v, %v", info, err)
 	}
 }
 

@@ -95,6 +95,7 @@ var imports = map[string]string{
 	"keras/saving":                 "backend/dtype backend/op backend/tensor optimizers/kerasstate keras keras/internal/atomicfile keras/internal/safeio keras/internal/npy keras/internal/hdf5 layers layers/activations layers/preprocessing layers/callspec optimizers policy github.com/maruel/safetensors",
 	"keras/hub":                    "backend/dtype backend/tensor keras keras/internal/safeio keras/saving layers",
 	"keras/hub/tokenizer":          "keras keras/internal/safeio github.com/rivo/uniseg golang.org/x/text/unicode/norm",
+	"keras/onnx":                   "backend/dtype backend/ir backend/op backend/tensor keras keras/internal/atomicfile keras/internal/safeio layers policy google.golang.org/protobuf/encoding/protowire",
 	"keras/serving":                "backend/driver backend/dtype backend/op backend/tensor keras keras/saving",
 	"keras/internal/hdf5":          "keras/internal/safeio",
 	"keras/internal/atomicfile":    "",

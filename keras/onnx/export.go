@@ -111,7 +111,7 @@ func lowered(m *keras.Model, o ExportOptions) (p *modelProto, err error) {
 	}()
 	defer tensor.Catch(&err)
 	if !m.Built() {
-		return nil, errors.New("it is not built; call it on data or Build it first")
+		return nil, fmt.Errorf("%w; call it on data or Build it first", keras.ErrNotBuilt)
 	}
 	if m, err = underPrecision(m, o.Precision); err != nil {
 		return nil, err

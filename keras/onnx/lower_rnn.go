@@ -14,16 +14,15 @@ import (
 // recurrence is a recurrent operation with the operands of ONNX's: x times w plus v is
 // part of the node.
 type recurrence struct {
-	value      *ir.Value
-	scan       *op.Scan
-	at         op.RNNOperands
-	x, w, v    *ir.Value // w nil: x is the product already; v nil: zeros
-	h, c       *ir.Value // nil: zeros
-	u, b       *ir.Value // b nil: zeros
-	units      int
-	steps      int
-	batch      int
-	wide, name string
+	value   *ir.Value
+	scan    *op.Scan
+	at      op.RNNOperands
+	x, w, v *ir.Value // w nil: x is the product already; v nil: zeros
+	h, c    *ir.Value // nil: zeros
+	u, b    *ir.Value // b nil: zeros
+	units   int
+	steps   int
+	batch   int
 }
 
 func newRecurrence(v *ir.Value) *recurrence {
