@@ -147,6 +147,9 @@ func (c *constant) tensor(d dtype.DType) *tensor.Tensor {
 
 func (c *constant) make(d dtype.DType) *tensor.Tensor {
 	t := op.Type{DType: d, Shape: c.shape()}
+	if d.Is16() && c.isFloat() && c.small() {
+		c = c.limited(d.Max())
+	}
 	if len(t.Shape) == 0 && c.isFloat() {
 		return tensor.Scalar(d, c.floats()[0])
 	}
@@ -185,6 +188,23 @@ func (c *constant) make(d dtype.DType) *tensor.Tensor {
 		dtype.FromF64(raw, x, d)
 	}
 	return tensor.FromBytes(t, raw)
+}
+
+// limited returns c with finite numbers limited to ±most. Masks of attention are products
+// of 0 or 1 with the least number of float32, which is infinite in 16 bits: 0 times it
+// must stay 0.
+func (c *constant) limited(most float64) *constant {
+	all := slices.Clone(c.floats())
+	changed := false
+	for i, x := range all {
+		if !math.IsInf(x, 0) && math.Abs(x) > most {
+			all[i], changed = math.Copysign(most, x), true
+		}
+	}
+	if !changed {
+		return c
+	}
+	return &constant{dims: c.shape(), f: all, typ: c.elementType()}
 }
 
 // scalar returns the only element of a constant, as NaN if it is none.

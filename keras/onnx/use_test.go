@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -386,4 +387,30 @@ func TestFixedBatch(t *testing.T) {
 	if _, err := m.Predict(context.Background(), sample(types, 3)); err == nil || !strings.Contains(err.Error(), "got a batch of 3; the file was written for a batch of 2 alone") {
 		t.Errorf("got error %v", err)
 	}
+}
+
+// TestPredictFromGoroutines: an imported model predicts batches of several sizes at once.
+func TestPredictFromGoroutines(t *testing.T) {
+	m, types := exampleOf(t, "residual", "float32")
+	n := reread(t, m, ImportOptions{})
+	var all sync.WaitGroup
+	for i := range 6 {
+		all.Go(func() {
+			x := sample(types, 1+i%3)
+			got, err := n.Predict(context.Background(), x)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			want, err := m.Predict(context.Background(), x)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if d := distance(t, got, want); d > 0 {
+				t.Errorf("a batch of %d differs by %v", 1+i%3, d)
+			}
+		})
+	}
+	all.Wait()
 }
