@@ -196,10 +196,10 @@ func lowerRNN(e *exporter, v, _ *ir.Value, _ []string) string {
 		in[3] = e.recurrentBias(r, order)
 	}
 	if r.h != nil || r.c != nil {
-		in = append(in, e.state(r.h, r, d))
+		in = append(in, e.state(r.h))
 	}
-	if r.scan.Cell.HasState() && (r.h != nil || r.c != nil) {
-		in = append(in, e.state(r.c, r, d))
+	if r.c != nil {
+		in = append(in, e.state(r.c))
 	}
 	for len(in) > 3 && in[len(in)-1] == "" {
 		in = in[:len(in)-1]
@@ -243,8 +243,8 @@ func (e *exporter) recurrentBias(r *recurrence, order []int) string {
 	return e.weight(tensor.Concat(0, input, recurrent).ExpandDims(0), of, "bias")
 }
 
-// state returns an initial state as [1 N U]. Where one of two is zeros, so is it.
-func (e *exporter) state(v *ir.Value, r *recurrence, d dtype.DType) string {
+// state returns an initial state as [1 N U], "" for zeros.
+func (e *exporter) state(v *ir.Value) string {
 	if v == nil {
 		return ""
 	}

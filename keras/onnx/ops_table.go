@@ -202,7 +202,7 @@ func opDequantize(c *call) []*value {
 	return c.as(y.Mul(scale.Cast(dtype.Float32)).Cast(scale.DType()), c.in[1].typ)
 }
 
-// floats returns an attribute of floats as a tensor of a shape.
+// vector returns an attribute of floats as a tensor of a shape.
 func (c *call) vector(name string, d dtype.DType, shape ...int) *tensor.Tensor {
 	a := c.n.attr(name)
 	if a == nil || a.kind != kindFloats || len(a.floats) != op.Shape(shape).Size() {
