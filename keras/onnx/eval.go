@@ -19,16 +19,14 @@ type value struct {
 	typ int64 // its element type in the file
 	w   *layers.Weight
 
-	narrow  *tensor.Tensor // the 16-bit tensor that t was cast from
-	swapped *tensor.Tensor // the tensor whose last two axes t exchanges
+	narrow *tensor.Tensor // the 16-bit tensor that t was cast from
 
-	// last is the value with its channels, axis 1, at the end, as convolutions compute;
-	// t is made of it when it is needed. So a chain of convolutions and element-wise
-	// operations transposes nothing between them.
-	last *tensor.Tensor
-
-	// kernel is a weight as [window… I O], in place of t.
-	kernel *tensor.Tensor
+	// base, if it is not nil, is the value with its axes in another order: t is base
+	// transposed by perm, and is made when it is needed. Files have many transpositions
+	// that undo each other: around convolutions, whose channels are last here, and in
+	// what Export writes.
+	base *tensor.Tensor
+	perm []int
 }
 
 // evaluator records a graph.
@@ -77,7 +75,7 @@ func (g *Graph) compute(in []*tensor.Tensor) []*tensor.Tensor {
 		if w := g.weights[t.name]; w != nil {
 			v := &value{t: w.Variable.Value().Cast(e.dtype(t.typ)), typ: t.typ, w: w}
 			if g.program.kernels[t.name] {
-				v.t, v.kernel = nil, v.t
+				v.t, v.base, v.perm = nil, v.t, kernelFirst(v.t.Rank()-2)
 			}
 			e.values[t.name] = v
 		} else {
@@ -167,22 +165,42 @@ func (c *call) fail(format string, a ...any) { tensor.Fail("", format, a...) }
 func (e *evaluator) tensor(v *value) *tensor.Tensor {
 	switch {
 	case v.t != nil:
-	case v.last != nil:
-		first, _ := channels(v.last.Rank() - 2)
-		v.t = v.last.Transpose(first...)
-	case v.kernel != nil:
-		v.t = v.kernel.Transpose(kernelFirst(v.kernel.Rank() - 2)...)
+	case v.base != nil:
+		v.t = v.base.Transpose(v.perm...)
 	default:
 		v.t = v.c.tensor(e.dtype(v.typ))
 	}
 	return v.t
 }
 
-// channelsLast returns a value with its channels at the end, for operands of a rank: one
-// with fewer axes gets axes of size 1 in front.
+// transposed returns a value with its axes permuted, as a tensor and the permutation
+// that is left.
+func (e *evaluator) transposed(v *value, perm []int) (base *tensor.Tensor, left []int) {
+	if v.base == nil {
+		return e.tensor(v), perm
+	}
+	left = make([]int, len(perm))
+	for i, p := range perm {
+		left[i] = v.perm[p]
+	}
+	return v.base, left
+}
+
+// permuted returns a value with its axes permuted.
+func (e *evaluator) permuted(v *value, perm ...int) *tensor.Tensor {
+	base, left := e.transposed(v, perm)
+	if slices.IsSorted(left) {
+		return base
+	}
+	return base.Transpose(left...)
+}
+
+// channelsLast returns a value with its channels, axis 1, at the end, for operands of a
+// rank: one with fewer axes gets axes of size 1 in front.
 func (e *evaluator) channelsLast(v *value, rank int) *tensor.Tensor {
-	if v.last != nil && v.last.Rank() == rank {
-		return v.last
+	_, last := channels(rank - 2)
+	if v.base != nil && v.base.Rank() == rank {
+		return e.permuted(v, last...)
 	}
 	t := e.tensor(v)
 	if t.Shape().Size() == 1 && t.Rank() <= rank {
@@ -191,12 +209,7 @@ func (e *evaluator) channelsLast(v *value, rank int) *tensor.Tensor {
 	if n := rank - t.Rank(); n > 0 {
 		t = t.Reshape(slices.Concat(slices.Repeat([]int{1}, n), t.Shape())...)
 	}
-	_, last := channels(rank - 2)
-	t = t.Transpose(last...)
-	if v.c == nil && v.w == nil && e.tensor(v).Rank() == rank {
-		v.last = t
-	}
-	return t
+	return t.Transpose(last...)
 }
 
 // operands returns operands of an element-wise node in one layout: with channels last if
@@ -211,7 +224,7 @@ func (c *call) operands(indices ...int) (all []*tensor.Tensor, rank int) {
 		widest = max(widest, c.rank(i))
 	}
 	for _, i := range indices {
-		if v := c.in[i]; v.last != nil && v.t == nil && v.last.Rank() == widest {
+		if first, _ := channels(widest - 2); c.in[i].base != nil && slices.Equal(c.in[i].perm, first) {
 			rank = widest
 		}
 	}
@@ -229,7 +242,8 @@ func (c *call) operands(indices ...int) (all []*tensor.Tensor, rank int) {
 func (c *call) laid(t *tensor.Tensor, rank int, typ int64) []*value {
 	out := c.as(t, typ)
 	if rank > 0 && t.Rank() == rank {
-		out[0].t, out[0].last = nil, t
+		first, _ := channels(rank - 2)
+		out[0].t, out[0].base, out[0].perm = nil, t, first
 	}
 	return out
 }
@@ -292,13 +306,12 @@ func (c *call) shape(i int) op.Shape {
 	switch v := c.in[i]; {
 	case v.t != nil:
 		return v.t.Shape()
-	case v.last != nil:
-		s := v.last.Shape()
-		return slices.Insert(s[:len(s)-1].Clone(), 1, s[len(s)-1])
-	case v.kernel != nil:
-		s := v.kernel.Shape()
-		n := len(s) - 2
-		return slices.Concat(op.Shape{s[n+1], s[n]}, s[:n])
+	case v.base != nil:
+		s := make(op.Shape, len(v.perm))
+		for i, p := range v.perm {
+			s[i] = v.base.Dim(p)
+		}
+		return s
 	default:
 		return v.c.shape()
 	}

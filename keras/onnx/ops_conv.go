@@ -76,10 +76,7 @@ func (c *call) kernels(n int) *tensor.Tensor {
 	if c.rank(1) != n+2 {
 		c.fail("kernels %v for %d spatial axes", c.shape(1), n)
 	}
-	if k := c.in[1].kernel; k != nil {
-		return k
-	}
-	return c.x(1).Transpose(kernelLast(n + 2)...)
+	return c.permuted(c.in[1], kernelLast(n+2)...)
 }
 
 func (c *call) addBias(y *tensor.Tensor, i int) *tensor.Tensor {

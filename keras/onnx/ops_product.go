@@ -16,10 +16,10 @@ func (c *call) matMul(i, j int) *tensor.Tensor {
 	if n, m := c.in[i].narrow, c.in[j].narrow; n != nil && m != nil && n.DType() == m.DType() {
 		x, y, a.DType = n, m, dtype.Float32
 	} else {
-		if s := c.in[i].swapped; s != nil {
+		if s := c.in[i].swapped(); s != nil {
 			x, a.TransA = s, true
 		}
-		if s := c.in[j].swapped; s != nil {
+		if s := c.in[j].swapped(); s != nil {
 			y, a.TransB = s, true
 		}
 		if x.DType() != y.DType() && x.DType().IsFloat() && y.DType().IsFloat() {
@@ -39,6 +39,15 @@ func (c *call) matMul(i, j int) *tensor.Tensor {
 		return t.Reshape(append(s[:len(s)-1].Clone(), t.Dim(1))...)
 	}
 	return tensor.Record(op.MatMul, a, x, y)
+}
+
+// swapped returns the tensor whose last two axes v exchanges, or nil.
+func (v *value) swapped() *tensor.Tensor {
+	n := len(v.perm)
+	if v.base == nil || n < 2 || v.perm[n-1] != n-2 || v.perm[n-2] != n-1 || !slices.IsSorted(v.perm[:n-2]) {
+		return nil
+	}
+	return v.base
 }
 
 func opMatMul(c *call) []*value {
@@ -103,12 +112,15 @@ func opEinsum(c *call) []*value {
 // masks. Other numbers of axes are computed as they were written.
 func opAttention(c *call) []*value {
 	for i := range 3 {
-		if c.rank(i) != 4 || !c.x(i).DType().IsFloat() || c.x(i).DType() != c.x(0).DType() {
+		if c.rank(i) != 4 {
 			return c.one(c.plainAttention())
 		}
 	}
-	q, k, v := c.x(0).Transpose(0, 2, 1, 3), c.x(1).Transpose(0, 3, 1, 2), c.x(2).Transpose(0, 2, 1, 3)
+	q, k, v := c.permuted(c.in[0], 0, 2, 1, 3), c.permuted(c.in[1], 0, 3, 1, 2), c.permuted(c.in[2], 0, 2, 1, 3)
 	o := tensor.AttentionOptions{Scale: c.float("scale", 1)}
+	if !q.DType().IsFloat() || k.DType() != q.DType() || v.DType() != q.DType() {
+		return c.one(c.plainAttention())
+	}
 	scores := op.Shape{q.Dim(0), q.Dim(2), q.Dim(1), k.Dim(1)}
 	if k.Dim(0) != scores[0] || v.Dim(0) != scores[0] || k.Dim(2) != scores[1] || v.Dim(2) != scores[1] || v.Dim(1) != scores[3] {
 		return c.one(c.plainAttention())
@@ -136,9 +148,7 @@ func opAttention(c *call) []*value {
 		}
 		o.Mask = m
 	}
-	y := tensor.Attention(q, k, v, o).Transpose(0, 2, 1, 3)
-	out := c.one(y)
-	return out
+	return []*value{{base: tensor.Attention(q, k, v, o), perm: []int{0, 2, 1, 3}, typ: c.in[0].typ}}
 }
 
 // isCausal reports whether a mask lets each query see the keys up to its own position.

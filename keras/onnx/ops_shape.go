@@ -301,16 +301,15 @@ func (c *call) perm(n int) []int {
 }
 
 func opTranspose(c *call) []*value {
-	x := c.x(0)
-	perm := c.perm(x.Rank())
+	perm := c.perm(c.rank(0))
 	if slices.IsSorted(perm) {
 		return []*value{c.in[0]}
 	}
-	out := c.one(x.Transpose(perm...))
-	if n := len(perm); n >= 2 && slices.IsSorted(perm[:n-2]) && (n == 2 || perm[n-3] == n-3) && perm[n-1] == n-2 && perm[n-2] == n-1 {
-		out[0].swapped = x
+	base, left := c.transposed(c.in[0], perm)
+	if slices.IsSorted(left) {
+		return c.one(base)
 	}
-	return out
+	return []*value{{base: base, perm: left, typ: c.in[0].typ}}
 }
 
 func opConcat(c *call) []*value {

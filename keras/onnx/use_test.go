@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -413,4 +414,27 @@ func TestPredictFromGoroutines(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// TestSamePlan: the transpositions of the file cancel, so that an imported model runs the
+// operations that the original runs.
+func TestSamePlan(t *testing.T) {
+	for _, name := range []string{"mlp", "cnn", "transformer"} {
+		m, types := exampleOf(t, name, "float32")
+		var counts [2]map[string]int
+		for i, n := range []*keras.Model{m, reread(t, m, ImportOptions{})} {
+			f := keras.Function(func(x *keras.Tensor) *keras.Tensor { return n.Call(x) }, n)
+			g, err := f.Plan(sample(types, 3))
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts[i] = map[string]int{}
+			for _, v := range g.Values {
+				counts[i][v.Op.String()]++
+			}
+		}
+		if !maps.Equal(counts[0], counts[1]) {
+			t.Errorf("%s: the plan of the imported model has %v, want %v", name, counts[1], counts[0])
+		}
+	}
 }
