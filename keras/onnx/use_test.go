@@ -176,6 +176,23 @@ func TestSaveImported(t *testing.T) {
 		t.Errorf("the clone computes in %v", d)
 	}
 	predict(t, c, x)
+	for _, f := range []struct {
+		name       string
+		save, load func(path string, m *keras.Model) error
+	}{
+		{"m.weights.h5", func(p string, m *keras.Model) error { return saving.SaveWeights(p, m) }, func(p string, m *keras.Model) error { return saving.LoadWeights(p, m) }},
+		{"m.safetensors", func(p string, m *keras.Model) error { return saving.SaveSafetensors(p, m) }, func(p string, m *keras.Model) error { return saving.LoadSafetensors(p, m) }},
+		{"m.npz", func(p string, m *keras.Model) error { return saving.SaveNPZ(p, m) }, func(p string, m *keras.Model) error { return saving.LoadNPZ(p, m) }},
+	} {
+		path := filepath.Join(t.TempDir(), f.name)
+		other := reread(t, m, ImportOptions{})
+		if err := errors.Join(other.SetSeed(1), f.save(path, n), f.load(path, other)); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := predict(t, other, x), predict(t, m, x); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: got %v, want %v", f.name, got, want)
+		}
+	}
 	// An imported model is exported as any other.
 	again := reread(t, loaded, ImportOptions{})
 	if got, want := predict(t, again, x), predict(t, m, x); fmt.Sprint(got) != fmt.Sprint(want) {
