@@ -112,6 +112,7 @@ const Unknown = tensor.Unknown
 const (
 	Bool     = dtype.Bool
 	Uint8    = dtype.Uint8
+	Int8     = dtype.Int8
 	Int32    = dtype.Int32
 	Int64    = dtype.Int64
 	Float16  = dtype.Float16

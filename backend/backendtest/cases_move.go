@@ -61,7 +61,7 @@ func constCases(b *builder) {
 
 func iotaCases(b *builder) {
 	for _, s := range shapeClasses {
-		if n := len(s.shape); n == 0 || b.dtype == dtype.Uint8 && s.shape[n-1] > 256 {
+		if n := len(s.shape); n == 0 || b.dtype == dtype.Uint8 && s.shape[n-1] > 256 || b.dtype == dtype.Int8 && s.shape[n-1] > 128 {
 			continue // no last axis; numbers that the type does not have
 		}
 		b.add(s.name, op.Attr{DType: b.dtype, Dims: s.shape}, nil).Large = large(s.name)

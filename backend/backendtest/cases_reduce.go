@@ -60,7 +60,7 @@ func resultTypes(c op.Code, d dtype.DType) []dtype.DType {
 		}
 	case d == dtype.Bool:
 		out = []dtype.DType{dtype.Int32, dtype.Int64, dtype.Float32}
-	case d == dtype.Uint8: // sums of more than a few do not fit
+	case d == dtype.Uint8, d == dtype.Int8: // sums of more than a few do not fit
 		out = []dtype.DType{dtype.Int32, dtype.Float32}
 	case d == dtype.Int32:
 		out = append(out, dtype.Int64, dtype.Float32)

@@ -13,6 +13,8 @@ func wrap(x int64, d dtype.DType) int64 {
 	switch d {
 	case dtype.Uint8:
 		return int64(uint8(x))
+	case dtype.Int8:
+		return int64(int8(x))
 	case dtype.Int32:
 		return int64(int32(x))
 	}

@@ -214,6 +214,11 @@ func bound(d dtype.DType, largest bool) int64 {
 		return bit(largest)
 	case dtype.Uint8:
 		return bit(largest) * math.MaxUint8
+	case dtype.Int8:
+		if largest {
+			return math.MaxInt8
+		}
+		return math.MinInt8
 	case dtype.Int32:
 		if largest {
 			return math.MaxInt32

@@ -41,6 +41,7 @@ func TestReference(t *testing.T) {
 		{op.Mod, op.Attr{}, []array{n(i, op.Shape{4}, 7, -7, 7, 1), n(i, op.Shape{4}, 4, 4, -4, 0)}, n(i, op.Shape{4}, 3, 1, -1, 0)},
 		{op.Mod, op.Attr{}, []array{f(s, two, -7.5, 7.5), f(s, two, 2, -2)}, f(s, two, 0.5, -0.5)},
 		{op.Mul, op.Attr{}, []array{n(dtype.Uint8, two, 200, 3), n(dtype.Uint8, two, 2, 2)}, n(dtype.Uint8, two, 144, 6)},
+		{op.Mul, op.Attr{}, []array{n(dtype.Int8, two, 100, -3), n(dtype.Int8, two, 2, 2)}, n(dtype.Int8, two, -56, -6)},
 		{op.Sub, op.Attr{}, []array{n(dtype.Bool, two, 1, 1), n(dtype.Bool, two, 1, 0)}, n(dtype.Bool, two, 0, 1)},
 		{op.Maximum, op.Attr{}, []array{f(s, op.Shape{3}, nan, inf, -1), f(s, op.Shape{3}, inf, nan, 2)}, f(s, op.Shape{3}, nan, nan, 2)},
 		{op.Minimum, op.Attr{}, []array{f(s, two, -inf, 3), f(s, two, nan, 2)}, f(s, two, nan, 2)},

@@ -157,6 +157,9 @@ func (b *builder) value(v *ir.Value) error {
 	if len(v.Args) > 0 {
 		t = v.Args[0].Type.DType
 	}
+	if v.Type.DType == dtype.Int8 { // there are no kernels on 8-bit integers
+		t = dtype.Int8
+	}
 	if !b.p.device.Supports(v.Op, t) {
 		return &backend.UnsupportedError{Device: b.p.device.Name(), Op: v.Op, DType: t, Path: v.Path}
 	}

@@ -159,7 +159,7 @@ func (d *Device) Name() string { return name(d.gpu.Ordinal) }
 
 // Supports reports whether there is a kernel for an operation on a type.
 func (d *Device) Supports(c op.Code, t dtype.DType) bool {
-	if t.Size() == 0 {
+	if t.Size() == 0 || t == dtype.Int8 {
 		return false
 	}
 	if c.Info().Class == op.Elementwise {

@@ -32,12 +32,13 @@ import (
 // DType is the type of a tensor's elements. The zero value is Invalid.
 type DType uint8
 
-// The element types, in order of promotion but for Float16 and BFloat16, of
-// which neither holds the other.
+// The element types, in order of promotion but for Uint8 and Int8, and for
+// Float16 and BFloat16: of these pairs neither holds the other.
 const (
 	Invalid DType = iota
 	Bool
 	Uint8
+	Int8
 	Int32
 	Int64
 	Float16
@@ -63,6 +64,7 @@ var infos = [count]info{
 	Invalid:  {name: "invalid"},
 	Bool:     {name: "bool", size: 1, max: 1},
 	Uint8:    {name: "uint8", size: 1, int: true, max: math.MaxUint8},
+	Int8:     {name: "int8", size: 1, int: true, max: math.MaxInt8},
 	Int32:    {name: "int32", size: 4, int: true, max: math.MaxInt32},
 	Int64:    {name: "int64", size: 8, int: true, max: math.MaxInt64},
 	Float16:  {name: "float16", size: 2, float: true, fraction: 10, maxExp: 15, minExp: -14, max: 65504},
@@ -79,8 +81,8 @@ func (d DType) info() *info {
 	return &infos[d]
 }
 
-// Parse returns the type of that name: "bool", "uint8", "int32", "int64",
-// "float16", "bfloat16", "float32" or "float64".
+// Parse returns the type of that name: "bool", "uint8", "int8", "int32",
+// "int64", "float16", "bfloat16", "float32" or "float64".
 func Parse(name string) (DType, error) {
 	for _, d := range All() {
 		if d.String() == name {
@@ -96,7 +98,7 @@ func Parse(name string) (DType, error) {
 
 // All returns every type but Invalid, in the order of the constants.
 func All() []DType {
-	return []DType{Bool, Uint8, Int32, Int64, Float16, BFloat16, Float32, Float64}
+	return []DType{Bool, Uint8, Int8, Int32, Int64, Float16, BFloat16, Float32, Float64}
 }
 
 // Floats returns the floating-point types, in the order of the constants.
@@ -119,7 +121,7 @@ func (d DType) Bits() int { return 8 * d.info().size }
 // IsFloat reports whether d is a floating-point type.
 func (d DType) IsFloat() bool { return d.info().float }
 
-// IsInt reports whether d is Uint8, Int32 or Int64; Bool is not an integer.
+// IsInt reports whether d is Uint8, Int8, Int32 or Int64; Bool is not an integer.
 func (d DType) IsInt() bool { return d.info().int }
 
 // Is16 reports whether d is Float16 or BFloat16.
@@ -204,6 +206,8 @@ func (d DType) Round(x float32) float32 {
 		return 0
 	case Uint8:
 		return float32(truncate(x, uint8Range))
+	case Int8:
+		return float32(truncate(x, int8Range))
 	case Int32:
 		return float32(truncate(x, int32Range))
 	case Int64:
@@ -227,7 +231,7 @@ func (d DType) Accumulator() DType {
 		return Float32
 	case Float64:
 		return Float64
-	case Bool, Uint8, Int32, Int64:
+	case Bool, Uint8, Int8, Int32, Int64:
 		return Int64
 	}
 	return Invalid
@@ -247,7 +251,9 @@ func (d DType) Widens(to DType) bool {
 	case Bool:
 		return true
 	case Uint8: // eight bits: the significand of BFloat16 exactly
-		return to != Bool
+		return to != Bool && to != Int8
+	case Int8:
+		return to != Bool && to != Uint8
 	case Int32:
 		return to == Int64 || to == Float64
 	case Float16, BFloat16:
@@ -261,10 +267,11 @@ func (d DType) Widens(to DType) bool {
 // Promote returns the type of an operation on an a and a b, the least upper
 // bound of the two in
 //
-//	bool < uint8 < int32 < int64 < float16, bfloat16 < float32 < float64
+//	bool < uint8, int8 < int32 < int64 < float16, bfloat16 < float32 < float64
 //
 // as JAX and Keras promote: an integer with a float takes the float's type,
-// whatever the widths, and float16 with bfloat16 takes float32. It is
+// whatever the widths, float16 with bfloat16 takes float32, and uint8 with int8
+// takes int32 (theirs is int16, which Mezzo does not have). It is
 // commutative, associative and idempotent. With an Invalid it is Invalid.
 func Promote(a, b DType) DType {
 	switch {
@@ -272,9 +279,14 @@ func Promote(a, b DType) DType {
 		return Invalid
 	case a != b && a.Is16() && b.Is16():
 		return Float32
+	case a != b && isByte(a) && isByte(b):
+		return Int32
 	}
 	return max(a, b)
 }
+
+// isByte reports whether d is an integer of 8 bits.
+func isByte(d DType) bool { return d == Uint8 || d == Int8 }
 
 // MarshalText returns the name of d. It is an error for Invalid.
 func (d DType) MarshalText() ([]byte, error) {

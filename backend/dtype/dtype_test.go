@@ -59,6 +59,7 @@ func TestProperties(t *testing.T) {
 		{DType(99), 0, false, false, false, 0, 0, 0, 0, 0, 0, Invalid},
 		{Bool, 1, false, false, false, 0, 0, 1, 1, 1, 1, Int64},
 		{Uint8, 1, false, true, false, 0, 0, 255, 1, 1, 1, Int64},
+		{Int8, 1, false, true, false, 0, 0, 127, 1, 1, 1, Int64},
 		{Int32, 4, false, true, false, 0, 0, 1<<31 - 1, 1, 1, 1, Int64},
 		{Int64, 8, false, true, false, 0, 0, 1 << 63, 1, 1, 1, Int64},
 		{Float16, 2, true, false, true, 15, -14, 65504, 0x1p-14, 0x1p-24, 0x1p-10, Float32},
@@ -157,7 +158,7 @@ func TestPromote(t *testing.T) {
 		}
 	}
 	for _, c := range [][3]DType{
-		{Bool, Uint8, Uint8}, {Bool, Float16, Float16}, {Uint8, Int32, Int32}, {Int32, Int64, Int64},
+		{Bool, Uint8, Uint8}, {Bool, Float16, Float16}, {Uint8, Int32, Int32}, {Bool, Int8, Int8}, {Uint8, Int8, Int32}, {Int8, Int32, Int32}, {Int8, Float16, Float16}, {Int32, Int64, Int64},
 		{Int64, Float16, Float16}, {Int64, BFloat16, BFloat16}, {Int32, Float32, Float32},
 		{Float16, BFloat16, Float32}, {Float16, Float32, Float32}, {BFloat16, Float32, Float32},
 		{Float32, Float64, Float64}, {Float16, Float64, Float64},
@@ -177,6 +178,8 @@ func extremes(d DType) (ints []int64, floats []float64) {
 		return []int64{0, 1}, nil
 	case Uint8:
 		return []int64{0, 1, 254, 255}, nil
+	case Int8:
+		return []int64{math.MinInt8, -127, -1, 126, math.MaxInt8}, nil
 	case Int32:
 		return []int64{math.MinInt32, -1, math.MaxInt32 - 1, math.MaxInt32}, nil
 	case Int64:

@@ -10,7 +10,7 @@ import (
 // kind serves Float16 and BFloat16; there is no bool, since a byte other than
 // 0 and 1 is no Go bool.
 type Element interface {
-	~uint8 | ~uint16 | ~uint32 | ~uint64 | ~int32 | ~int64 | ~float32 | ~float64
+	~uint8 | ~uint16 | ~uint32 | ~uint64 | ~int8 | ~int16 | ~int32 | ~int64 | ~float32 | ~float64
 }
 
 // View returns b as a slice of T, sharing memory. It panics when the length of
@@ -71,6 +71,8 @@ func ToI64(dst []int64, src []byte, d DType) {
 		fromBools(dst, src)
 	case Uint8:
 		convert(dst, src)
+	case Int8:
+		convert(dst, View[int8](src))
 	case Int32:
 		convert(dst, View[int32](src))
 	case Int64:
@@ -154,6 +156,10 @@ func FromI64(dst []byte, src []int64, d DType) {
 		for i, x := range src {
 			dst[i] = uint8(min(max(x, 0), math.MaxUint8))
 		}
+	case Int8:
+		for i, x := range src {
+			dst[i] = uint8(min(max(x, math.MinInt8), math.MaxInt8))
+		}
 	case Int32:
 		out := View[int32](dst)[:len(src)]
 		for i, x := range src {
@@ -206,6 +212,8 @@ func toFloat[D float32 | float64](dst []D, src []byte, d DType) {
 		fromBools(dst, src)
 	case Uint8:
 		convert(dst, src)
+	case Int8:
+		convert(dst, View[int8](src))
 	case Int32:
 		convert(dst, View[int32](src))
 	case Float16:
@@ -231,6 +239,8 @@ func fromFloat[S float32 | float64](dst []byte, src []S, d DType) {
 		toBools(dst, src)
 	case Uint8:
 		truncateAll(dst, src, uint8Range)
+	case Int8:
+		truncateAll(View[int8](dst), src, int8Range)
 	case Int32:
 		truncateAll(View[int32](dst), src, int32Range)
 	case Int64:
@@ -240,7 +250,7 @@ func fromFloat[S float32 | float64](dst []byte, src []S, d DType) {
 
 // number is what a Go conversion converts between.
 type number interface {
-	uint8 | int32 | int64 | float32 | float64
+	uint8 | int8 | int32 | int64 | float32 | float64
 }
 
 // convert converts as Go does, which is by the package's rules wherever no
@@ -276,20 +286,21 @@ func toBools[S number](dst []byte, src []S) {
 
 // limits are the ends of an integer type's range and the floats beyond which
 // it saturates: x < below becomes min and x >= above becomes max.
-type limits[I uint8 | int32 | int64] struct {
+type limits[I uint8 | int8 | int32 | int64] struct {
 	min, max     I
 	below, above float64
 }
 
 var (
 	uint8Range = limits[uint8]{0, math.MaxUint8, 0, 1 << 8}
+	int8Range  = limits[int8]{math.MinInt8, math.MaxInt8, math.MinInt8, 1 << 7}
 	int32Range = limits[int32]{math.MinInt32, math.MaxInt32, -1 << 31, 1 << 31}
 	int64Range = limits[int64]{math.MinInt64, math.MaxInt64, -1 << 63, 1 << 63}
 )
 
 // truncate converts a float to an integer by the rules of the package; Go
 // leaves a value outside the range to the processor.
-func truncate[I uint8 | int32 | int64, F float32 | float64](x F, r limits[I]) I {
+func truncate[I uint8 | int8 | int32 | int64, F float32 | float64](x F, r limits[I]) I {
 	switch v := float64(x); {
 	case v != v:
 		return 0
@@ -301,7 +312,7 @@ func truncate[I uint8 | int32 | int64, F float32 | float64](x F, r limits[I]) I 
 	return I(x)
 }
 
-func truncateAll[I uint8 | int32 | int64, F float32 | float64](dst []I, src []F, r limits[I]) {
+func truncateAll[I uint8 | int8 | int32 | int64, F float32 | float64](dst []I, src []F, r limits[I]) {
 	dst = dst[:len(src)]
 	for i, x := range src {
 		dst[i] = truncate(x, r)

@@ -23,7 +23,7 @@ func wantRound(x float64, d DType) float64 {
 	case d.IsInt() && math.IsNaN(x):
 		return 0
 	case d.IsInt():
-		lo := map[DType]float64{Uint8: 0, Int32: math.MinInt32, Int64: math.MinInt64}[d]
+		lo := map[DType]float64{Uint8: 0, Int8: math.MinInt8, Int32: math.MinInt32, Int64: math.MinInt64}[d]
 		return min(max(math.Trunc(x), lo), d.Max())
 	case d == Float64:
 		return x
@@ -127,6 +127,8 @@ func TestInt64Slices(t *testing.T) {
 				lo, hi := int64(math.MinInt64), int64(math.MaxInt64)
 				if d == Uint8 {
 					lo, hi = 0, 255
+				} else if d == Int8 {
+					lo, hi = math.MinInt8, math.MaxInt8
 				} else if d == Int32 {
 					lo, hi = math.MinInt32, math.MaxInt32
 				}

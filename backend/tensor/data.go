@@ -18,7 +18,7 @@ import (
 // Element is a Go type that a tensor's elements can be given and read as.
 // dtype.BFloat is bfloat16, float16.Float16 is float16.
 type Element interface {
-	bool | uint8 | int32 | int64 | float16.Float16 | dtype.BFloat | float32 | float64
+	bool | uint8 | int8 | int32 | int64 | float16.Float16 | dtype.BFloat | float32 | float64
 }
 
 func elementType[T Element]() dtype.DType {
@@ -28,6 +28,8 @@ func elementType[T Element]() dtype.DType {
 		return dtype.Bool
 	case uint8:
 		return dtype.Uint8
+	case int8:
+		return dtype.Int8
 	case int32:
 		return dtype.Int32
 	case int64:

@@ -22,6 +22,7 @@ func TestElements(t *testing.T) {
 	}{
 		{tensor.New([]bool{true, false}, 2), dtype.Bool, []float64{1, 0}},
 		{tensor.New([]uint8{200}, 1), dtype.Uint8, []float64{200}},
+		{tensor.New([]int8{-100}), dtype.Int8, []float64{-100}},
 		{tensor.New([]int32{-3}), dtype.Int32, []float64{-3}},
 		{tensor.New([]int64{1 << 40}), dtype.Int64, []float64{1 << 40}},
 		{tensor.New([]float16.Float16{float16.Fromfloat32(1.5)}), dtype.Float16, []float64{1.5}},

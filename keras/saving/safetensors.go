@@ -24,7 +24,7 @@ import (
 
 // tensorTypes are the names of element types in safetensors.
 var tensorTypes = map[dtype.DType]safetensors.DType{
-	dtype.Bool: safetensors.BOOL, dtype.Uint8: safetensors.U8, dtype.Int32: safetensors.I32, dtype.Int64: safetensors.I64,
+	dtype.Bool: safetensors.BOOL, dtype.Uint8: safetensors.U8, dtype.Int8: safetensors.I8, dtype.Int32: safetensors.I32, dtype.Int64: safetensors.I64,
 	dtype.Float16: safetensors.F16, dtype.BFloat16: safetensors.BF16, dtype.Float32: safetensors.F32, dtype.Float64: safetensors.F64,
 }
 

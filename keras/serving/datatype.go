@@ -10,6 +10,7 @@ import (
 var datatypes = map[keras.DType]struct{ oip, tf string }{
 	dtype.Bool:     {"BOOL", "DT_BOOL"},
 	dtype.Uint8:    {"UINT8", "DT_UINT8"},
+	dtype.Int8:     {"INT8", "DT_INT8"},
 	dtype.Int32:    {"INT32", "DT_INT32"},
 	dtype.Int64:    {"INT64", "DT_INT64"},
 	dtype.Float16:  {"FP16", "DT_HALF"},
@@ -19,7 +20,7 @@ var datatypes = map[keras.DType]struct{ oip, tf string }{
 }
 
 // Datatype returns the name of a type in the Open Inference Protocol: BOOL,
-// UINT8, INT32, INT64, FP16, BF16, FP32 or FP64, and "" for an invalid one.
+// UINT8, INT8, INT32, INT64, FP16, BF16, FP32 or FP64, and "" for an invalid one.
 func Datatype(d keras.DType) string { return datatypes[d].oip }
 
 // ParseDatatype returns the type with a name of the Open Inference Protocol, or

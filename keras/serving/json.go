@@ -363,6 +363,10 @@ func (e *elementReader) element(s *scanner) error {
 		var i uint64
 		i, err = strconv.ParseUint(text, 10, 8)
 		e.data = append(e.data, byte(i))
+	case dtype.Int8:
+		var i int64
+		i, err = strconv.ParseInt(text, 10, 8)
+		e.data = append(e.data, byte(i))
 	default:
 		return fmt.Errorf("%s has no JSON form; send binary data", e.dtype)
 	}

@@ -64,6 +64,7 @@ type Type struct {
 var (
 	Bool     = Type{Enum, 1, true}
 	Uint8    = Type{Integer, 1, false}
+	Int8     = Type{Integer, 1, true}
 	Uint32   = Type{Integer, 4, false}
 	Int32    = Type{Integer, 4, true}
 	Int64    = Type{Integer, 8, true}

@@ -20,7 +20,7 @@ import (
 // types are NumPy's names of element types. It has none for bfloat16; what
 // ml_dtypes writes is a type of 2 bytes without a meaning.
 var types = map[dtype.DType]string{
-	dtype.Bool: "|b1", dtype.Uint8: "|u1", dtype.Int32: "<i4", dtype.Int64: "<i8",
+	dtype.Bool: "|b1", dtype.Uint8: "|u1", dtype.Int8: "|i1", dtype.Int32: "<i4", dtype.Int64: "<i8",
 	dtype.Float16: "<f2", dtype.BFloat16: "<V2", dtype.Float32: "<f4", dtype.Float64: "<f8",
 }
 

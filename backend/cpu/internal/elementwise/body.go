@@ -362,7 +362,7 @@ func (c *code) written(reg int) bool {
 // readAsFloat reports whether input i is an integer that is only used as a float32, so
 // that it can be loaded as one.
 func readAsFloat(body *op.Body, i int) bool {
-	if d := body.Inputs[i]; d != dtype.Uint8 && d != dtype.Int32 {
+	if d := body.Inputs[i]; d != dtype.Uint8 && d != dtype.Int8 && d != dtype.Int32 {
 		return false
 	}
 	for _, ins := range body.Code {
@@ -512,7 +512,7 @@ func rounding(ins op.Instr, dst int) lanes.Loop {
 			x := dtype.View[float32](r[dst])[:n]
 			lanes.RoundTo(x, x, d)
 		}
-	case dtype.Uint8, dtype.Int32:
+	case dtype.Uint8, dtype.Int8, dtype.Int32:
 		return func(r [][]byte, n int) { lanes.Wrap(dtype.View[int64](r[dst])[:n], d) }
 	}
 	return nil
@@ -592,7 +592,7 @@ func castStore(data, reg []byte, from lanes.Type, to dtype.DType) {
 }
 
 func putInt(data []byte, i int, d dtype.DType, x int64) {
-	if d == dtype.Uint8 {
+	if d.Size() == 1 {
 		data[i] = uint8(x)
 		return
 	}

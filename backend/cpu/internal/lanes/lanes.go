@@ -15,7 +15,7 @@ type Type uint8
 const (
 	F32  Type = iota // float16, bfloat16, float32
 	F64              // float64
-	I64              // uint8, int32, int64
+	I64              // uint8, int8, int32, int64
 	Bool             // bool
 )
 
@@ -69,6 +69,10 @@ func Wrap(x []int64, d dtype.DType) {
 	case dtype.Uint8:
 		for i, v := range x {
 			x[i] = int64(uint8(v))
+		}
+	case dtype.Int8:
+		for i, v := range x {
+			x[i] = int64(int8(v))
 		}
 	case dtype.Int32:
 		for i, v := range x {
