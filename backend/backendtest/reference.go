@@ -188,6 +188,8 @@ func evaluate(c op.Code, a op.Attr, args []array) (result, error) {
 		return slidings[c](a, t, args), nil
 	case c == op.MatMul:
 		return matMul(a, t, args), nil
+	case c == op.QuantizedMatMul:
+		return quantizedMatMul(t, args), nil
 	case c == op.RNN:
 		return rnnReference(a, t, args), nil
 	case c == op.RNNGrad:

@@ -179,6 +179,7 @@ func init() {
 		op.ArgMax:          reduce.NewArg,
 		op.ArgMin:          reduce.NewArg,
 		op.MatMul:          product.New,
+		op.QuantizedMatMul: product.NewQuantized,
 		op.Conv:            conv.New,
 		op.ConvInputGrad:   conv.New,
 		op.ConvKernelGrad:  conv.New,

@@ -85,6 +85,8 @@ const (
 
 	MatMul // batched matrix product over the last two axes; leading axes broadcast
 
+	QuantizedMatMul // x [M K] by the int8 matrix y [K N] with the scales z [N], rows of x quantized to int8 as they come: see quantize.go
+
 	// Convolution and pooling slide windows over the spatial axes of
 	// x [N spatial… C]: Stride, Dilation, Low and High have an entry for each of
 	// them, one to three. Element i of output o lies at
@@ -342,6 +344,8 @@ func init() {
 		Stats: {Name: "Stats", Args: 2, Class: Reduction, Precision: Clear, Infer: inferStats, Expand: expandStats},
 
 		MatMul: {Name: "MatMul", Args: 2, Class: Contraction, Precision: Allow, Epilogue: true, Grad: true, Infer: inferMatMul},
+
+		QuantizedMatMul: {Name: "QuantizedMatMul", Args: 3, Class: Contraction, Precision: Clear, Infer: inferQuantizedMatMul, Expand: expandQuantizedMatMul},
 
 		Conv:           {Name: "Conv", Args: 2, Class: Contraction, Precision: Allow, Epilogue: true, Grad: true, Infer: inferConv},
 		ConvInputGrad:  {Name: "ConvInputGrad", Args: 2, Class: Contraction, Precision: Allow, Epilogue: true, Grad: true, Infer: inferConvInputGrad},

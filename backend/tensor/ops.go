@@ -308,6 +308,16 @@ func (t *Tensor) MatMulT(u *Tensor, transT, transU bool) *Tensor {
 	return t.record(op.MatMul, op.Attr{TransA: transT, TransB: transU}, t, u)
 }
 
+// QuantizedMatMul returns the product of t [m k], float32 or bfloat16, with the int8
+// matrix kernel [k n], whose column j stands for kernel/scale[j] (Keras: the int8 form of
+// Dense). Rows of t are quantized to int8 as they come, sums are int32; op/quantize.go has
+// the formula. A row with a number that is not finite gives NaN. There is no gradient.
+//
+// Shapes: [m k] · [k n], scale [n] of t's type → [m n] of t's type.
+func (t *Tensor) QuantizedMatMul(kernel, scale *Tensor) *Tensor {
+	return t.record(op.QuantizedMatMul, op.Attr{}, t, kernel, scale)
+}
+
 // Reshape returns the elements in another shape. One axis may be -1 and is then
 // inferred. If axes of t have no size yet, several may be -1 and stay unknown.
 func (t *Tensor) Reshape(shape ...int) *Tensor {

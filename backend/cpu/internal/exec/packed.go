@@ -70,6 +70,24 @@ func (r *Run) Kept(place, pos int) []byte {
 	return nil
 }
 
+// PackedMemory is PackedCopy for a kernel that packs its operand in every run for which
+// there is no good copy: it returns the memory for it, and whether the copy there is good.
+// That is never so unless keep is set.
+func (r *Run) PackedMemory(place, pos int, keep bool) (data []byte, good bool) {
+	if keep && r.Version[pos] != 0 {
+		r.Packed[place].seen = r.Version[pos]
+		good, _ = r.PackedCopy(place, pos)
+		return r.Packed[place].Data, good
+	}
+	k := &r.Packed[place]
+	if k.Data == nil {
+		r.Plan.Memory.Hold(r.Plan.Packed[place])
+		k.Data = Aligned(r.Plan.Packed[place])
+	}
+	k.Version = 0
+	return k.Data, false
+}
+
 // CheckPacked compares the copies that the step of the value at pos would have reused
 // with those that it has packed again.
 func (r *Run) CheckPacked(pos int) error {

@@ -1,0 +1,86 @@
+package gemm
+
+import "unsafe"
+
+// ByteColumns is the columns of a panel of 8-bit integers.
+const ByteColumns = 32
+
+// BytesKernel computes rows of a product of 8-bit integers by a panel, in int32 modulo
+// 2³²; one row has 4·k elements of A, k is a multiple of Bytes.Deep/4:
+//
+//	d[i*ldd+j] = b.start[j] + Σ a[i*lda+p]·b.columns[p/4][j][p%4]   for p < 4·k, j < ByteColumns
+//
+// A panel is ByteColumns int32 to start with and 4·ByteColumns int8 for each four steps.
+type BytesKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+
+// Bytes is the kernels on 8-bit integers of an instruction set.
+type Bytes struct {
+	Name string
+	// Size is the bytes of an element of A: int8 or, if Offset is 128, uint8 with that
+	// added, or int16. Sums of A with an offset start at -Offset times the sum of their
+	// column.
+	Size, Offset int
+	Deep         int // elements of the inner dimension, which is padded to a multiple
+	// Rows is the kernels by the number of rows, nil where there is none. Other numbers
+	// are cut into these; with Pad the last rows are computed with rows behind them.
+	Rows []BytesKernel
+	Pad  bool
+
+	Begin, End func() // as in Tiles
+}
+
+// MR is the most rows of a kernel.
+func (b *Bytes) MR() int { return len(b.Rows) - 1 }
+
+// Take returns the kernel for the next of n rows, and its rows, which are more than n
+// only with Pad.
+func (b *Bytes) Take(n int) (BytesKernel, int) {
+	if b.Pad {
+		for rows, k := range b.Rows {
+			if k != nil && rows >= n {
+				return k, rows
+			}
+		}
+		n = b.MR()
+	}
+	rows := min(n, b.MR())
+	for b.Rows[rows] == nil {
+		rows--
+	}
+	return b.Rows[rows], rows
+}
+
+// PanelBytes is the bytes of a panel whose columns have k elements, a multiple of Deep.
+func PanelBytes(k int) int { return ByteColumns * (4 + k) }
+
+// PackBytes packs ByteColumns columns, or the n that there are, of k rows of a matrix
+// of int8: columns and rows that are missing are zeros.
+func (b *Bytes) PackBytes(dst []byte, src []int8, ld, k, n int) {
+	clear(dst)
+	start := unsafe.Slice((*int32)(unsafe.Pointer(&dst[0])), ByteColumns)
+	body := unsafe.Slice((*int8)(unsafe.Pointer(&dst[4*ByteColumns])), len(dst)-4*ByteColumns)
+	for p := range k {
+		row := src[p*ld : p*ld+n]
+		to := body[p/4*4*ByteColumns+p%4:]
+		for j, x := range row {
+			to[4*j] = x
+			start[j] -= int32(b.Offset) * int32(x)
+		}
+	}
+}
+
+// PortableBytes is the kernel in Go.
+var PortableBytes = &Bytes{Name: "portable Go", Size: 1, Deep: 4, Rows: []BytesKernel{1: bytesPortable}}
+
+func bytesPortable(k int, a unsafe.Pointer, _ int, b unsafe.Pointer, d unsafe.Pointer, _ int) {
+	row := unsafe.Slice((*[4]int8)(a), k)
+	out := (*[ByteColumns]int32)(d)
+	*out = *(*[ByteColumns]int32)(b)
+	steps := unsafe.Slice((*[ByteColumns][4]int8)(unsafe.Add(b, 4*ByteColumns)), k)
+	for p, x := range row {
+		x0, x1, x2, x3 := int32(x[0]), int32(x[1]), int32(x[2]), int32(x[3])
+		for j, y := range &steps[p] {
+			out[j] += x0*int32(y[0]) + x1*int32(y[1]) + x2*int32(y[2]) + x3*int32(y[3])
+		}
+	}
+}

@@ -1,0 +1,290 @@
+package product
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// quantizedProduct is op.QuantizedMatMul. It has three passes: the matrix is packed in
+// panels, once if the program does not change it; rows of x are quantized to bytes in
+// shared memory; tiles of sums in int32 are computed in scratch memory and divided by
+// their scales on the way to the result.
+type quantizedProduct struct {
+	set                *gemm.Bytes
+	x, y, z, out       int // positions
+	dtype              dtype.DType
+	m, k, n            int
+	deep               int  // k rounded up to what kernels take
+	lda                int  // bytes of a quantized row
+	atScales           int  // in shared memory: behind the quantized rows
+	place              int  // of the packed matrix in Run.Packed
+	keep               bool // the program does not change the matrix
+	blocking           quantizedBlocking
+	buffers            int // elements of each of the buffers in scratch memory
+	pack, rows         quantizedPass
+	multiply           quantizedPass
+	panels, panelBytes int
+}
+
+// quantizedBlocking is how a quantized product is cut. It depends on the shape alone.
+type quantizedBlocking struct {
+	Rows   int // of a block of x, which stays in L2
+	Panels int // of a chunk
+}
+
+const (
+	quantizedRowBytes   = 1 << 18 // of a block of x
+	quantizedChunkBytes = 1 << 18 // of the panels of a chunk, at least
+	quantizedMostPanels = 8       // of a chunk: sums of a tile stay in L1
+	quantizeRows        = 1 << 13 // elements of a chunk that quantizes
+)
+
+// blockQuantized returns the blocking of m rows by panels of k elements a column, for
+// kernels of mr rows.
+func blockQuantized(m, k, panels, mr int) quantizedBlocking {
+	rows := max(quantizedRowBytes/max(k, 1)/mr*mr, mr)
+	per := min(max(quantizedChunkBytes/gemm.PanelBytes(k), 1), quantizedMostPanels, panels)
+	for per > 1 && tiling.CeilDiv(panels, per)*tiling.CeilDiv(m, rows) < tiling.MinChunks {
+		per /= 2
+	}
+	return quantizedBlocking{Rows: min(rows, max(m, 1)), Panels: max(per, 1)}
+}
+
+// NewQuantized makes the kernel of an op.QuantizedMatMul.
+func NewQuantized(b *exec.Builder, v *ir.Value) exec.Kernel {
+	x, y := v.Args[0].Type, v.Args[1].Type
+	q := &quantizedProduct{
+		x: b.At(v.Args[0]), y: b.At(v.Args[1]), z: b.At(v.Args[2]), out: b.At(v), dtype: x.DType,
+		m: x.Shape[0], k: x.Shape[1], n: y.Shape[1],
+	}
+	q.set = gemm.BytesOf(q.m)
+	q.deep = max(tiling.RoundUp(q.k, q.set.Deep), q.set.Deep)
+	q.lda = q.deep*q.set.Size + 64 // rows at a power of two would share sets of L1
+	q.panelBytes = gemm.PanelBytes(q.deep)
+	q.panels = tiling.CeilDiv(q.n, gemm.ByteColumns)
+	q.blocking = blockQuantized(q.m, q.deep, q.panels, q.set.MR())
+	q.atScales = tiling.RoundUp((q.m+q.set.MR())*q.lda, ir.Align)
+	b.ReserveShared(q.atScales + 4*q.m)
+	q.place = b.ReservePacked(q.panels * q.panelBytes)
+	q.keep = backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1])
+	q.buffers = max(q.blocking.Panels*gemm.ByteColumns, lanes.Block)
+	b.ReserveScratch(4*q.set.MR()*q.blocking.Panels*gemm.ByteColumns + 3*4*q.buffers)
+	q.pack, q.rows, q.multiply = quantizedPass{q, (*quantizedProduct).packPanel}, quantizedPass{q, (*quantizedProduct).quantizeRows}, quantizedPass{q, (*quantizedProduct).tiles}
+	if b.Choices == nil {
+		b.Choices = map[int]exec.Choice{}
+	}
+	b.Choices[b.At(v)] = exec.Choice{Algorithm: "int8", Kernel: q}
+	return q
+}
+
+// String describes the kernel for MEZZO_DEBUG=plan.
+func (q *quantizedProduct) String() string {
+	return fmt.Sprintf("%s, %d×%d×%d, blocks of %d rows, chunks of %d panels of %d columns", q.set.Name, q.m, q.k, q.n, q.blocking.Rows, q.blocking.Panels, gemm.ByteColumns)
+}
+
+// quantizedPass is one of the passes over a product.
+type quantizedPass struct {
+	*quantizedProduct
+	chunk func(*quantizedProduct, *exec.Run, *exec.Worker, int)
+}
+
+func (p *quantizedPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	p.chunk(p.quantizedProduct, r, w, i)
+}
+
+// Run computes the product.
+func (q *quantizedProduct) Run(r *exec.Run) {
+	if q.m*q.n == 0 {
+		return
+	}
+	if _, good := r.PackedMemory(q.place, q.y, q.keep); !good {
+		r.Parallel(&q.pack, q.panels, q.panels*q.panelBytes)
+	}
+	r.Parallel(&q.rows, tiling.CeilDiv(q.m, q.rowsPerChunk()), q.m*q.k)
+	// A multiplication takes a small part of an element operation's time.
+	r.Parallel(&q.multiply, tiling.CeilDiv(q.m, q.blocking.Rows)*tiling.CeilDiv(q.panels, q.blocking.Panels), q.m*q.panels*q.panelBytes/32)
+}
+
+// packPanel packs panel i.
+func (q *quantizedProduct) packPanel(r *exec.Run, _ *exec.Worker, i int) {
+	first := i * gemm.ByteColumns
+	src := lanes.ViewOf[int8](r.Values[q.y], q.k*q.n)[min(first, q.k*q.n):]
+	q.set.PackBytes(r.Packed[q.place].Data[i*q.panelBytes:(i+1)*q.panelBytes], src, q.n, q.k, min(gemm.ByteColumns, q.n-first))
+}
+
+// rowsPerChunk is the rows of a chunk of quantizeRows.
+func (q *quantizedProduct) rowsPerChunk() int { return max(quantizeRows/max(q.k, 1), 1) }
+
+// scales is the scales of rows in shared memory.
+func (q *quantizedProduct) scales(r *exec.Run) []float32 {
+	return lanes.ViewOf[float32](r.Shared[q.atScales:], q.m)
+}
+
+// buffer returns one of the buffers in scratch memory.
+func (q *quantizedProduct) buffer(w *exec.Worker, i int) []float32 {
+	return lanes.ViewOf[float32](w.Scratch[4*i*q.buffers:], q.buffers)
+}
+
+// quantizeRows quantizes the rows of chunk i.
+func (q *quantizedProduct) quantizeRows(r *exec.Run, w *exec.Worker, i int) {
+	size := q.dtype.Size()
+	scales := q.scales(r)
+	buffer := q.buffer(w, 0)
+	for row := i * q.rowsPerChunk(); row < min((i+1)*q.rowsPerChunk(), q.m); row++ {
+		x := r.Values[q.x][row*q.k*size : (row+1)*q.k*size]
+		scale := q.scaleOf(x, buffer)
+		scales[row] = scale
+		to := r.Shared[row*q.lda : (row+1)*q.lda]
+		if scale == 0 || scale != scale { // a number that is not finite
+			q.fill(to, 0, q.deep)
+			continue
+		}
+		for at := 0; at < q.k; at += lanes.Block {
+			n := min(lanes.Block, q.k-at)
+			q.quantize(to, at, x[at*size:(at+n)*size], buffer[:n], scale)
+		}
+		q.fill(to, q.k, q.deep)
+	}
+}
+
+// scaleOf returns the scale of a row.
+func (q *quantizedProduct) scaleOf(x []byte, buffer []float32) float32 {
+	largest := float32(0)
+	size := q.dtype.Size()
+	for at := 0; at < len(x); at += lanes.Block * size {
+		part := x[at:min(at+lanes.Block*size, len(x))]
+		b := buffer[:len(part)/size]
+		lanes.ToF32(b, part, q.dtype)
+		largest = max(largest, magnitude(b)) // the builtin keeps NaN
+	}
+	return q.round(op.QuantizeLimit / q.round(largest+q.round(op.QuantizeEpsilon)))
+}
+
+// magnitude returns the largest magnitude in x, NaN if there is a NaN.
+func magnitude(x []float32) (largest float32) {
+	if v := vec.Current(); v != nil {
+		return float32(max(v.Max(x), -v.Min(x)))
+	}
+	for _, f := range x {
+		largest = max(largest, float32(math.Abs(float64(f))))
+	}
+	return largest
+}
+
+// round rounds x to the type of the product.
+func (q *quantizedProduct) round(x float32) float32 {
+	if q.dtype == dtype.Float32 {
+		return x
+	}
+	return q.dtype.Round(x)
+}
+
+// quantize writes the integers of x, elements from at on, to a quantized row.
+func (q *quantizedProduct) quantize(to []byte, at int, x []byte, buffer []float32, scale float32) {
+	// Floats of magnitude 1.5·2²³ are integers, so that the sum is rounded to nearest
+	// even; its low bits are those of the integer.
+	const integers = 3 << 22
+	lanes.ToF32(buffer, x, q.dtype)
+	if v := vec.Current(); v != nil {
+		v.MulScalar(buffer, buffer, scale)
+		if q.dtype != dtype.Float32 {
+			lanes.RoundTo(buffer, buffer, q.dtype)
+		}
+		v.AddScalar(buffer, buffer, integers)
+	} else {
+		for i, f := range buffer {
+			buffer[i] = q.round(f*scale) + integers
+		}
+	}
+	words := unsafe.Slice((*uint32)(unsafe.Pointer(&buffer[0])), len(buffer))
+	const clipped = 0x4b400000 + op.QuantizeLimit // a rounded scale can give 128
+	if q.set.Size == 2 {
+		out := lanes.ViewOf[int16](to[2*at:], len(words))
+		for i, w := range words {
+			out[i] = int16(min(max(w, clipped-2*op.QuantizeLimit), clipped))
+		}
+		return
+	}
+	out := to[at : at+len(words)]
+	offset := byte(q.set.Offset)
+	for i, w := range words {
+		out[i] = byte(min(max(w, clipped-2*op.QuantizeLimit), clipped)) + offset
+	}
+}
+
+// fill writes zeros to the elements from one to another of a quantized row.
+func (q *quantizedProduct) fill(to []byte, from, end int) {
+	to = to[from*q.set.Size : end*q.set.Size]
+	for i := range to {
+		to[i] = byte(q.set.Offset)
+	}
+}
+
+// tiles computes chunk i of the product: the panels of a chunk by a block of rows.
+func (q *quantizedProduct) tiles(r *exec.Run, w *exec.Worker, i int) {
+	across := tiling.CeilDiv(q.panels, q.blocking.Panels)
+	first := i % across * q.blocking.Panels
+	panels := min(q.blocking.Panels, q.panels-first)
+	row := i / across * q.blocking.Rows
+	end := min(row+q.blocking.Rows, q.m)
+	all := r.Packed[q.place].Data[first*q.panelBytes:]
+	ld := q.blocking.Panels * gemm.ByteColumns
+	sums := w.Scratch[3*4*q.buffers:]
+	if q.set.Begin != nil {
+		q.set.Begin()
+		defer q.set.End()
+	}
+	for row < end {
+		kernel, rows := q.set.Take(end - row)
+		a := unsafe.Pointer(&r.Shared[row*q.lda])
+		for p := range panels {
+			kernel(q.deep/4, a, q.lda, unsafe.Pointer(&all[p*q.panelBytes]), unsafe.Pointer(&sums[4*p*gemm.ByteColumns]), 4*ld)
+		}
+		for t := range min(rows, end-row) {
+			q.store(r, w, row+t, first*gemm.ByteColumns, min(panels*gemm.ByteColumns, q.n-first*gemm.ByteColumns), lanes.ViewOf[int32](sums[4*t*ld:], ld))
+		}
+		row += rows
+	}
+}
+
+// store divides n sums of a row by their scales and stores them.
+func (q *quantizedProduct) store(r *exec.Run, w *exec.Worker, row, column, n int, sums []int32) {
+	size := q.dtype.Size()
+	at := (row*q.n + column) * size
+	out := r.Values[q.out][at : at+n*size]
+	of := r.Values[q.z][column*size : (column+n)*size]
+	values, divisors := q.buffer(w, 0)[:n], q.buffer(w, 1)[:n]
+	scale := q.scales(r)[row]
+	v := vec.Current()
+	if v == nil {
+		lanes.ToF32(divisors, of, q.dtype)
+		for i, s := range sums[:n] {
+			values[i] = q.round(float32(s)) / q.round(divisors[i]*scale)
+		}
+		lanes.FromF32(out, values, q.dtype)
+		return
+	}
+	v.FromI32(values, sums[:n])
+	if q.dtype == dtype.Float32 {
+		v.MulScalar(divisors, lanes.ViewOf[float32](of, n), scale)
+		v.Div(lanes.ViewOf[float32](out, n), values, divisors)
+		return
+	}
+	lanes.ToF32(divisors, of, q.dtype)
+	v.MulScalar(divisors, divisors, scale)
+	lanes.RoundTo(divisors, divisors, q.dtype)
+	lanes.RoundTo(values, values, q.dtype)
+	v.Div(values, values, divisors)
+	lanes.FromF32(out, values, q.dtype)
+}

@@ -1,0 +1,77 @@
+package op
+
+import (
+	"fmt"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
+
+// A quantized number is an integer q from -127 to 127 that stands for q/scale. The
+// scale of a row, or of a column of weights, is 127 over its largest magnitude, so
+// that no number is clipped (Keras: keras.quantizers.AbsMaxQuantizer). With every
+// operation rounded to the type T of x, QuantizedMatMul is
+//
+//	scale[i] = 127 / (max |x[i]| + QuantizeEpsilon)
+//	q[i][k]  = clip(round(x[i][k]·scale[i]), -127, 127), ties to even, NaN to 0
+//	s[i][j]  = Σ q[i][k]·y[k][j], in int32, modulo 2³²
+//	d[i][j]  = T(float32(s[i][j])) / (z[j]·scale[i])
+//
+// so a row of x with a number that is not finite gives a row of NaN: its scale is 0
+// or NaN, and its integers are 0.
+
+// QuantizeEpsilon is added to the largest magnitude of a row, for rows of zeros
+// (Keras: keras.config.epsilon()).
+const QuantizeEpsilon = 1e-7
+
+// QuantizeLimit is the largest magnitude of a quantized number.
+const QuantizeLimit = 127
+
+func inferQuantizedMatMul(_ Attr, t []Type) (Type, error) {
+	x, y, scale := t[0], t[1], t[2]
+	switch {
+	case x.DType != dtype.Float32 && x.DType != dtype.BFloat16:
+		return Type{}, fmt.Errorf("rows of %v cannot be quantized, want float32 or bfloat16", x)
+	case y.DType != dtype.Int8:
+		return Type{}, fmt.Errorf("the matrix is %v, want int8", y)
+	case len(x.Shape) != 2 || len(y.Shape) != 2:
+		return Type{}, fmt.Errorf("wants two axes each, got %v and %v", x, y)
+	case x.Shape[1] != y.Shape[0]:
+		return Type{}, fmt.Errorf("inner dimensions differ: %v and %v", x, y)
+	case !scale.Equal(Type{x.DType, y.Shape[1:]}):
+		return Type{}, fmt.Errorf("the scales are %v, want %v for %v by %v", scale, Type{x.DType, y.Shape[1:]}, x, y)
+	}
+	return Type{x.DType, Shape{x.Shape[0], y.Shape[1]}}, nil
+}
+
+// ExpandQuantize records the quantization of x over axes, which become 1 in the scale.
+// The integers are returned in x's type.
+func ExpandQuantize(r Recorder, x Ref, axes ...int) (q, scale Ref) {
+	d := r.TypeOf(x).DType
+	constant := func(v float64) Ref { return r.Record(Const, Attr{DType: d, Dims: Shape{}, Value: v}) }
+	largest := r.Record(Max, Attr{Axes: axes, KeepDims: true}, r.Record(Abs, Attr{}, x))
+	largest = r.Record(Maximum, Attr{}, largest, constant(0)) // of nothing, too
+	scale = r.Record(Div, Attr{}, constant(QuantizeLimit), r.Record(Add, Attr{}, largest, constant(QuantizeEpsilon)))
+	q = r.Record(Round, Attr{}, r.Record(Mul, Attr{}, x, scale))
+	q = r.Record(Minimum, Attr{}, r.Record(Maximum, Attr{}, q, constant(-QuantizeLimit)), constant(QuantizeLimit))
+	return r.Record(Where, Attr{}, r.Record(IsFinite, Attr{}, q), q, constant(0)), scale
+}
+
+// expandQuantizedMatMul multiplies the integers in float64, which holds their sums
+// exactly, and takes the result modulo 2³².
+func expandQuantizedMatMul(r Recorder, _ Attr, args []Ref) Ref {
+	d := r.TypeOf(args[0]).DType
+	wide := Attr{DType: dtype.Float64}
+	q, scale := ExpandQuantize(r, args[0], 1)
+	s := r.Record(MatMul, Attr{}, r.Record(Cast, wide, q), r.Record(Cast, wide, args[1]))
+	return r.Record(Div, Attr{}, ExpandQuantizedSum(r, s, d), r.Record(Mul, Attr{}, args[2], scale))
+}
+
+// ExpandQuantizedSum records the conversion of sums of products of integers, which are
+// float64, to the type d: as int32, to float32, and to d.
+func ExpandQuantizedSum(r Recorder, sums Ref, d dtype.DType) Ref {
+	constant := func(v float64) Ref { return r.Record(Const, Attr{DType: dtype.Float64, Dims: Shape{}, Value: v}) }
+	half := constant(1 << 31)
+	// int32(s) wraps around: (s + 2³¹) mod 2³² - 2³¹.
+	s := r.Record(Sub, Attr{}, r.Record(Mod, Attr{}, r.Record(Add, Attr{}, sums, half), constant(1<<32)), half)
+	return r.Record(Cast, Attr{DType: d}, r.Record(Cast, Attr{DType: dtype.Float32}, s))
+}
