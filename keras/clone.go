@@ -184,7 +184,7 @@ func (c cloning) layer(l layers.Layer) (layers.Layer, error) {
 	case b.Built():
 		layers.SetPolicy(c.layers[old], b.Policy())
 	}
-	layers.SetPolicyMap(c.layers[old], c.byPath, c.force)
+	layers.SetPolicyMap(c.layers[old], quantizedWithin(old, c.byPath), c.force)
 	return made, nil
 }
 

@@ -225,6 +225,9 @@ func (m *Model) ready(b Batch) error {
 	if m.training == nil {
 		return m.errorf("%w; call Compile before Fit, Evaluate or TrainOnBatch", ErrNotCompiled)
 	}
+	if err := m.quantized(); err != nil {
+		return err
+	}
 	return m.readyFor(m.training.ownTrain, b)
 }
 

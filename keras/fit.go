@@ -136,6 +136,9 @@ func (m *Model) Fit(ctx context.Context, d Dataset, c FitConfig) (h *History, er
 	if isNil(d) {
 		return h, fmt.Errorf("Fit: no dataset given")
 	}
+	if err := m.quantized(); err != nil {
+		return h, err
+	}
 	if t := m.training.trained; t != nil {
 		if err := t.unchanged(); err != nil {
 			return h, err

@@ -46,6 +46,22 @@ func CloneWith(l Layer, inner func(Layer) (Layer, error)) (Layer, error) {
 	return With(c, args), nil
 }
 
+// InFields returns the layers in the exported fields of l, such as that of
+// TimeDistributed. Its other sublayers it makes itself.
+func InFields(l Layer) (all []Layer) {
+	l, _ = Unwrap(l)
+	from := reflect.ValueOf(l).Elem()
+	for _, f := range configFields(from.Type()) {
+		switch x := from.FieldByIndex(f.Index).Interface().(type) {
+		case Layer:
+			all = append(all, x)
+		case []Layer:
+			all = append(all, x...)
+		}
+	}
+	return all
+}
+
 // TakeAfter copies the name of from to l, and what SetTrainable and Remat have
 // set.
 func TakeAfter(l, from Layer) {

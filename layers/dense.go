@@ -11,7 +11,8 @@ import (
 // Dense computes activation(x·kernel + bias) over the last axis of x.
 //
 // Shapes: [batch … features] → [batch … Units], with at least two axes.
-// Weights: kernel [features Units], bias [Units].
+// Weights: kernel [features Units], bias [Units]. Quantized to int8 (see [Quantize]) they
+// are kernel, int8 [features Units], bias [Units] and kernel_scale [Units].
 type Dense struct {
 	Units               int    // size of the output; required
 	Activation          string `default:"linear"`
@@ -28,7 +29,8 @@ type Dense struct {
 	Base
 	PassesMask
 	kernel, bias *Weight
-	float8       *float8 // nil: not its policy
+	float8       *float8    // nil: not its policy
+	quantized    *quantized // nil: not its policy
 	activation   activations.Func
 }
 
@@ -51,13 +53,20 @@ func (d *Dense) Build(in ...Shape) (err error) {
 	if err := d.SetActivityRegularizer(c.ActivityRegularizer); err != nil {
 		return err
 	}
-	d.kernel, err = d.AddWeight("kernel", Shape{features, c.Units}, c.KernelInitializer,
-		Regularizer(c.KernelRegularizer), Constraint(c.KernelConstraint))
+	if d.policy.Int8 {
+		d.kernel, err = d.AddWeight("kernel", Shape{features, c.Units}, "zeros", Int8())
+	} else {
+		d.kernel, err = d.AddWeight("kernel", Shape{features, c.Units}, c.KernelInitializer,
+			Regularizer(c.KernelRegularizer), Constraint(c.KernelConstraint))
+	}
 	if err == nil && *c.UseBias {
 		d.bias, err = d.AddWeight("bias", Shape{c.Units}, c.BiasInitializer,
 			Regularizer(c.BiasRegularizer), Constraint(c.BiasConstraint))
 	}
 	if err != nil {
+		return err
+	}
+	if d.quantized, err = d.addQuantized(d.kernel, Shape{c.Units}); err != nil {
 		return err
 	}
 	d.float8, err = d.addFloat8()
@@ -78,7 +87,12 @@ func (d *Dense) CheckInput(in ...Shape) error {
 func (d *Dense) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	support.CheckFloats(x)
 	return d.activation(support.OverLast(x, d.Units, func(x *tensor.Tensor) *tensor.Tensor {
-		y := d.float8.product(p, x, d.kernel, (*tensor.Tensor).MatMul)
+		var y *tensor.Tensor
+		if d.quantized != nil {
+			y = x.QuantizedMatMul(d.kernel.Variable.Value(), d.quantized.scale.Value())
+		} else {
+			y = d.float8.product(p, x, d.kernel, (*tensor.Tensor).MatMul)
+		}
 		if d.bias != nil {
 			y = y.Add(d.bias.Value())
 		}

@@ -65,6 +65,21 @@ func (e equation) fits(text string) error {
 	return nil
 }
 
+// alongResult returns the shape of a number for each element of the result that a kernel
+// of that shape determines: with the axes of the result, of size 1 where the kernel has
+// none.
+func (e equation) alongResult(kernel Shape) Shape {
+	shape := make(Shape, 0, len(e.out))
+	for _, c := range e.out {
+		n := 1
+		if i := strings.IndexRune(e.y, c); i >= 0 {
+			n = kernel[i]
+		}
+		shape = append(shape, n)
+	}
+	return shape
+}
+
 // axesIn returns the positions of letters that are, or are not, in set.
 func axesIn(letters, set string, in bool) []int {
 	var out []int

@@ -17,7 +17,9 @@ import (
 //
 // Shapes: by Equation. Weights: kernel, with the sizes of the letters of the
 // second operand, and, with BiasAxes, bias, with the axes of the result from
-// the first of BiasAxes on, those not named of size 1.
+// the first of BiasAxes on, those not named of size 1. Quantized to int8 (see [Quantize])
+// the kernel is int8, and kernel_scale has the axes of the result, of size 1 where the
+// kernel has none.
 type EinsumDense struct {
 	Equation            string  // "x,kernel->result"; required
 	OutputShape         PerAxis // of the result without the batch; -1: as the input; without what "..." stands for; required
@@ -34,7 +36,8 @@ type EinsumDense struct {
 
 	Base
 	kernel, bias *Weight
-	float8       *float8 // nil: not its policy
+	float8       *float8    // nil: not its policy
+	quantized    *quantized // nil: not its policy
 	activation   activations.Func
 	equation     equation
 }
@@ -84,7 +87,11 @@ func (e *EinsumDense) Build(in ...Shape) error {
 	if err != nil {
 		return err
 	}
-	e.kernel, err = e.AddWeight("kernel", shape, init, Regularizer(c.KernelRegularizer), Constraint(c.KernelConstraint))
+	if e.policy.Int8 {
+		e.kernel, err = e.AddWeight("kernel", shape, "zeros", Int8())
+	} else {
+		e.kernel, err = e.AddWeight("kernel", shape, init, Regularizer(c.KernelRegularizer), Constraint(c.KernelConstraint))
+	}
 	if err != nil {
 		return err
 	}
@@ -97,6 +104,9 @@ func (e *EinsumDense) Build(in ...Shape) error {
 		if err != nil {
 			return err
 		}
+	}
+	if e.quantized, err = e.addQuantized(e.kernel, eq.alongResult(shape)); err != nil {
+		return err
 	}
 	e.float8, err = e.addFloat8()
 	return err
@@ -170,9 +180,13 @@ func (e *EinsumDense) CheckInput(in ...Shape) error {
 // Call computes the layer on x.
 func (e *EinsumDense) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	support.CheckFloats(x)
-	y := e.float8.product(p, x, e.kernel, func(x, k *tensor.Tensor) *tensor.Tensor {
-		return tensor.Einsum(e.equation.x+","+e.equation.y+"->"+e.equation.out, x, k)
-	})
+	text := e.equation.x + "," + e.equation.y + "->" + e.equation.out
+	var y *tensor.Tensor
+	if e.quantized != nil {
+		y = tensor.QuantizedEinsum(text, x, e.kernel.Variable.Value(), e.quantized.scale.Value())
+	} else {
+		y = e.float8.product(p, x, e.kernel, func(x, k *tensor.Tensor) *tensor.Tensor { return tensor.Einsum(text, x, k) })
+	}
 	if e.bias != nil {
 		y = y.Add(e.bias.Value())
 	}

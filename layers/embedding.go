@@ -13,7 +13,8 @@ import (
 // Adagrad update only the rows that were read; see package optimizers.
 //
 // Shapes: [batch …] → [batch … OutputDim]. Weight: embeddings [InputDim
-// OutputDim]. With MaskZero the result has a mask that hides index 0.
+// OutputDim]. Quantized to int8 (see [Quantize]) embeddings is int8, and there is
+// embeddings_scale [InputDim]. With MaskZero the result has a mask that hides index 0.
 type Embedding struct {
 	InputDim              int    // number of rows; required
 	OutputDim             int    // size of a row; required
@@ -27,6 +28,7 @@ type Embedding struct {
 	Base
 	SetsMask
 	embeddings *Weight
+	quantized  *quantized // nil: not its policy
 }
 
 // Config returns the fields Name and DType.
@@ -38,12 +40,19 @@ func (e *Embedding) Build(in ...Shape) (err error) {
 	if err := e.CheckInput(in...); err != nil {
 		return err
 	}
-	e.embeddings, err = e.addTable(c.InputDim, c.OutputDim, c.EmbeddingsInitializer, c.EmbeddingsRegularizer, c.EmbeddingsConstraint, c.ActivityRegularizer)
+	if e.policy.Int8 {
+		e.embeddings, err = e.addTable(c.InputDim, c.OutputDim, "zeros", "", "", c.ActivityRegularizer, Int8())
+	} else {
+		e.embeddings, err = e.addTable(c.InputDim, c.OutputDim, c.EmbeddingsInitializer, c.EmbeddingsRegularizer, c.EmbeddingsConstraint, c.ActivityRegularizer)
+	}
+	if err == nil {
+		e.quantized, err = e.addQuantized(e.embeddings, Shape{c.InputDim})
+	}
 	return err
 }
 
 // addTable makes the weight of an embedding with these fields.
-func (b *Base) addTable(inputDim, outputDim int, initializer, regularizer, constraint, activityRegularizer string) (*Weight, error) {
+func (b *Base) addTable(inputDim, outputDim int, initializer, regularizer, constraint, activityRegularizer string, more ...WeightOption) (*Weight, error) {
 	if err := support.Positive("InputDim", inputDim); err != nil {
 		return nil, err
 	}
@@ -54,7 +63,7 @@ func (b *Base) addTable(inputDim, outputDim int, initializer, regularizer, const
 		return nil, err
 	}
 	b.SetAutocast(false) // 16-bit floats do not hold all indices
-	return b.AddWeight("embeddings", Shape{inputDim, outputDim}, initializer, Regularizer(regularizer), Constraint(constraint))
+	return b.AddWeight("embeddings", Shape{inputDim, outputDim}, initializer, append(more, Regularizer(regularizer), Constraint(constraint))...)
 }
 
 // CheckInput requires one input.
@@ -65,7 +74,12 @@ func (e *Embedding) CheckInput(in ...Shape) error {
 
 // Call computes the layer on x.
 func (e *Embedding) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
-	return lookUp(x, e.embeddings, e.ComputeDType(), e.MaskZero)
+	if e.quantized == nil {
+		return lookUp(x, e.embeddings, e.ComputeDType(), e.MaskZero)
+	}
+	x = support.Indices(x)
+	rows := lookUp(x, e.embeddings, e.ComputeDType(), e.MaskZero)
+	return rows.Div(e.quantized.scale.Value().Gather(x).ExpandDims(-1)).WithMask(rows.Mask())
 }
 
 // lookUp reads rows of a table as d. If maskZero, the result has a mask that is false

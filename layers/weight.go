@@ -42,7 +42,7 @@ type WeightOption func(*weightSpec)
 type weightSpec struct {
 	regularizer, constraint            string
 	nonTrainable, statistic, keepDType bool
-	integer                            bool
+	element                            dtype.DType // of integers, else Invalid
 	adjust                             func(first []float64)
 }
 
@@ -90,7 +90,12 @@ func variablesOf(ws []*Weight) []*tensor.Variable {
 
 // Integer makes the weight an int32 that is not trainable, such as a count.
 func Integer() WeightOption {
-	return func(s *weightSpec) { s.nonTrainable, s.integer = true, true }
+	return func(s *weightSpec) { s.nonTrainable, s.element = true, dtype.Int32 }
+}
+
+// Int8 makes the weight an int8 that is not trainable: a quantized matrix.
+func Int8() WeightOption {
+	return func(s *weightSpec) { s.nonTrainable, s.element = true, dtype.Int8 }
 }
 
 // adjusted changes the initial value.
@@ -120,8 +125,8 @@ func (b *Base) AddWeight(name string, s Shape, initializer string, options ...We
 		store = dtype.Promote(store, dtype.Float32)
 		w.compute = store
 	}
-	if want.integer {
-		store, w.compute = dtype.Int32, dtype.Int32
+	if want.element != dtype.Invalid {
+		store, w.compute = want.element, want.element
 	}
 	shape := s.Clone()
 	if err := (op.Type{DType: store, Shape: shape}).Check(); err != nil {

@@ -53,6 +53,10 @@ type Policy struct {
 	// Auto is the 16-bit type that operations of float32 layers may compute in, or
 	// Invalid: see the function Auto.
 	Auto dtype.DType
+	// Int8 makes Dense, EinsumDense and Embedding store their weights as 8-bit integers
+	// with scales (Keras: QuantizedDTypePolicy with mode "int8"). Layers of this policy
+	// only predict. Model.Quantize sets it.
+	Int8 bool
 }
 
 // String returns the policy as Keras prints it: <DTypePolicy "mixed_float16">.
@@ -65,7 +69,8 @@ func (p Policy) Mixed() bool { return p.Compute.Size() < p.Variable.Size() }
 // compute in 16 bits with float32 variables. A float type, such as float32 or
 // bfloat16, is used for both. mixed_float8 is mixed_bfloat16 with 8-bit
 // products in Dense and EinsumDense. float8_from_P, Keras's form, adds 8-bit
-// products to another policy P. auto_float16 and auto_bfloat16 are those of Auto.
+// products to another policy P. int8_from_P is that of layers that Model.Quantize has
+// quantized; P computes in float32 or bfloat16. auto_float16 and auto_bfloat16 are those of Auto.
 func Parse(name string) (Policy, error) {
 	switch name {
 	case "mixed_float16":
@@ -87,6 +92,13 @@ func Parse(name string) (Policy, error) {
 		p.Name, p.Float8 = name, true
 		return p, nil
 	}
+	if source, ok := strings.CutPrefix(name, int8From); ok {
+		p, err := Parse(source)
+		if err != nil {
+			return Policy{}, fmt.Errorf("policy: unknown policy %q; want one such as int8_from_float32", name)
+		}
+		return p.Quantized()
+	}
 	d, err := dtype.Parse(name)
 	if err != nil || !d.IsFloat() {
 		return Policy{}, fmt.Errorf("policy: unknown policy %q; %swant mixed_float16, mixed_bfloat16, mixed_float8, auto_float16, auto_bfloat16 or a float type such as float32", name, suggest.Meant(name, known))
@@ -97,14 +109,36 @@ func Parse(name string) (Policy, error) {
 // known are the policies that Parse names first.
 var known = []string{"mixed_float16", "mixed_bfloat16", "mixed_float8", "auto_float16", "auto_bfloat16", "float32", "float16", "bfloat16", "float64"}
 
-const float8From = "float8_from_"
+const (
+	float8From = "float8_from_"
+	int8From   = "int8_from_"
+)
+
+// Quantized returns the policy of a layer of policy p whose weights are quantized to int8:
+// int8_from_P. As in Keras it is an error for compute type float16, whose products with
+// scales overflow. It is one for float64 and for policies that are automatic or have
+// 8-bit products, too.
+func (p Policy) Quantized() (Policy, error) {
+	switch {
+	case p.Int8:
+		return Policy{}, fmt.Errorf("policy: %s is quantized already", p.Name)
+	case p.Float8 || p.Auto != dtype.Invalid:
+		return Policy{}, fmt.Errorf("policy: there is no int8 form of %s; want float32, mixed_bfloat16 or bfloat16", p.Name)
+	case p.Compute != dtype.Float32 && p.Compute != dtype.BFloat16:
+		return Policy{}, fmt.Errorf("policy: int8 does not work well with compute type %v of %s; want float32, mixed_bfloat16 or bfloat16", p.Compute, p.Name)
+	}
+	p.Name, p.Int8 = int8From+p.Name, true
+	return p, nil
+}
 
 // Source returns the name of the policy as Keras writes it in files: without 8-bit
-// products, and float32 for an automatic one.
+// products and weights, and float32 for an automatic one.
 func (p Policy) Source() string {
 	switch {
 	case p.Auto != dtype.Invalid:
 		return Float32
+	case p.Int8:
+		return strings.TrimPrefix(p.Name, int8From)
 	case !p.Float8:
 		return p.Name
 	case p.Name == "mixed_float8":

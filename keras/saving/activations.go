@@ -130,7 +130,9 @@ func activationText(o *object, around any) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s: dtype: %w", o.Class, err)
 	}
-	if outer, err := policyOf(around); err == nil && own != "" && outer != "" && own != outer {
+	outer, err := policyOf(around)
+	outer = strings.TrimPrefix(outer, int8From) // an activation has no quantized form
+	if err == nil && own != "" && outer != "" && own != outer {
 		return "", fmt.Errorf("got a layer %s of policy %s in one of %s, want one policy", o.Class, own, outer)
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Config)) {

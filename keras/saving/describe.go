@@ -44,6 +44,9 @@ func describe(m *keras.Model) (*object, error) {
 	if err := built(m); err != nil {
 		return nil, err
 	}
+	if err := quantizedWithin(m.Layers()); err != nil {
+		return nil, err
+	}
 	if err := shared(m); err != nil {
 		return nil, err
 	}

@@ -43,6 +43,30 @@ func shared(m *keras.Model) error {
 	return fmt.Errorf("layer %s: two models have it, which .keras files cannot say; save weights with SaveWeights and make the model in Go", layers.BaseOf(w.shared).LayerName())
 }
 
+// quantizedWithin is an error for a model with quantized layers that other layers make
+// themselves, as MultiHeadAttention does: config.json has the policy of the outer layer
+// alone. Keras 3.15 writes such files and does not load them.
+func quantizedWithin(all []layers.Layer) error {
+	for _, l := range all {
+		if inner := keras.ModelOf(l); inner != nil {
+			if err := quantizedWithin(inner.Layers()); err != nil {
+				return err
+			}
+			continue
+		}
+		fields := layers.InFields(l)
+		for _, s := range layers.BaseOf(l).Sublayers() {
+			if b := layers.BaseOf(s); b.Policy().Int8 && !slices.Contains(fields, s) {
+				return fmt.Errorf("layer %s is quantized, which .keras files cannot say of a layer within a %s; save weights with SaveWeights, and quantize the model before LoadWeights", b.Path(), layers.Class(l))
+			}
+			if err := quantizedWithin([]layers.Layer{s}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func (w *walk) model(path string, m *keras.Model) error {
 	w.found = append(w.found, place{path: path, name: m.Name()})
 	if path != "" {
@@ -101,9 +125,7 @@ func (w *walk) layer(path string, l layers.Layer) error {
 	}
 	b := layers.BaseOf(l)
 	inner := b.Sublayers()
-	own := slices.DeleteFunc(b.Weights(), func(x *layers.Weight) bool {
-		return slices.ContainsFunc(inner, func(s layers.Layer) bool { return slices.Contains(layers.BaseOf(s).Weights(), x) })
-	})
+	own := b.WeightsInFile()
 	class := layers.Class(l)
 	if class == "SpectralNormalization" {
 		// Keras tracks the kernel twice: as its layer's, and as its own.

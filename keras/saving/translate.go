@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 	"github.com/mezzo-ml/mezzo/layers"
@@ -116,6 +117,10 @@ func toKeras(o *object) error {
 		o.Config["dtype"] = "int64" // in Keras the type of the result
 	}
 	dtype, _ := o.Config["dtype"].(string)
+	if p, err := policy.Parse(dtype); err == nil && p.Int8 {
+		o.Config["quantization_config"] = quantization()
+		dtype = p.Source() // of an activation that is a layer
+	}
 	for name, value := range o.Config {
 		text, isText := value.(string)
 		switch {
@@ -402,6 +407,12 @@ func (t *translation) ours(o *object, depth int) ([]byte, error) {
 	out := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(o.Config)) {
 		value := o.Config[name]
+		if name == "quantization_config" && value != nil {
+			if err := checkQuantization(value); err != nil {
+				return nil, fmt.Errorf("layers: %s: field %q: %w", o.Class, name, err)
+			}
+			continue
+		}
 		if !known[name] && (value == nil || name == "vocabulary_size" || slices.Contains(unused[name], value)) {
 			continue
 		}
@@ -410,7 +421,7 @@ func (t *translation) ours(o *object, depth int) ([]byte, error) {
 			if err != nil {
 				return nil, fmt.Errorf("layers: %s: field %q: %w", o.Class, name, err)
 			}
-			if p == "string" || strings.HasPrefix(p, "int") {
+			if p == "string" || strings.HasPrefix(p, "int") && !strings.HasPrefix(p, int8From) {
 				continue // of the result of a lookup or hash
 			}
 			if p = repolicy(p); p != "" {
@@ -508,11 +519,71 @@ func fieldsOf(class string) (map[string]bool, error) {
 // have, Keras's default.
 const amaxHistory = 1024
 
+// int8From begins the names of policies of quantized layers.
+const int8From = "int8_from_"
+
+// quantization is the quantization_config of quantized layers, Keras's default.
+func quantization() object {
+	return object{Module: "keras.quantizers", Class: "Int8QuantizationConfig", Config: map[string]any{
+		"weight_quantizer": nil,
+		"activation_quantizer": object{Module: "keras.quantizers", Class: "AbsMaxQuantizer", Config: map[string]any{
+			"value_range": []any{-op.QuantizeLimit, op.QuantizeLimit}, "epsilon": op.QuantizeEpsilon, "output_dtype": "int8"}},
+	}}
+}
+
+// checkQuantization is an error for a quantization_config other than Keras's default.
+// How the weights were quantized does not matter any more, as the file has the result.
+func checkQuantization(v any) error {
+	config := func(v any, class string) (map[string]any, error) {
+		o, err := decode(v)
+		if err != nil {
+			return nil, err
+		}
+		if o.Class != class {
+			return nil, fmt.Errorf("got %s, want %s", safeio.Text(o.Class), class)
+		}
+		return o.Config, nil
+	}
+	c, err := config(v, "Int8QuantizationConfig")
+	if err != nil {
+		return err
+	}
+	if c["activation_quantizer"] == nil {
+		return fmt.Errorf("activation_quantizer is null: its inputs are not quantized, which Mezzo does not have")
+	}
+	if c, err = config(c["activation_quantizer"], "AbsMaxQuantizer"); err != nil {
+		return err
+	}
+	for name, want := range quantization().Config["activation_quantizer"].(object).Config {
+		if got, _ := json.Marshal(c[name]); !sameJSON(string(got), asJSON(want)) {
+			return fmt.Errorf("%s of the activation_quantizer is %s, want %s", name, safeio.Text(string(got)), asJSON(want))
+		}
+	}
+	return nil
+}
+
+// sameJSON compares two values as JSON, of which numbers have several forms.
+func sameJSON(a, b string) bool {
+	x, err := strconv.ParseFloat(a, 64)
+	y, err2 := strconv.ParseFloat(b, 64)
+	return a == b || err == nil && err2 == nil && x == y
+}
+
+// asJSON is v as JSON.
+func asJSON(v any) string {
+	b, _ := json.Marshal(v)
+	return string(b)
+}
+
 // policyObject is a policy as Keras writes it.
 func policyObject(name string) object {
 	if p, err := policy.Parse(name); err == nil && p.Float8 {
 		return object{Module: "keras.dtype_policies", Class: "QuantizedFloat8DTypePolicy", Config: map[string]any{
 			"mode": "float8", "source_name": p.Source(), "amax_history_length": amaxHistory}}
+	}
+	if p, err := policy.Parse(name); err == nil && p.Int8 {
+		return object{Module: "keras.dtype_policies", Class: "QuantizedDTypePolicy", Config: map[string]any{
+			"mode": "int8", "source_name": p.Source()}}
 	}
 	if p, err := policy.Parse(name); err == nil {
 		name = p.Source()
@@ -539,6 +610,15 @@ func policyOf(v any) (string, error) {
 				return "", fmt.Errorf("amax_history_length is %s, want %d", safeio.Text(n), amaxHistory)
 			}
 			return "float8_from_" + source, nil
+		}
+	}
+	if v, ok := v.(map[string]any); ok && v["class_name"] == "QuantizedDTypePolicy" {
+		if c, ok := v["config"].(map[string]any); ok {
+			source, _ := c["source_name"].(string)
+			if mode := c["mode"]; mode != "int8" {
+				return "", fmt.Errorf("quantization mode is %s, want int8", safeio.Text(mode))
+			}
+			return int8From + source, nil
 		}
 	}
 	return "", fmt.Errorf("got %s, want a DTypePolicy", safeio.Text(v))

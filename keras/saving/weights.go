@@ -111,7 +111,7 @@ func put(root *hdf5.Group, path, name string, vs []value) {
 
 // stored are the types of elements in HDF5.
 var stored = map[dtype.DType]hdf5.Type{
-	dtype.Bool: hdf5.Bool, dtype.Uint8: hdf5.Uint8, dtype.Int32: hdf5.Int32, dtype.Int64: hdf5.Int64,
+	dtype.Bool: hdf5.Bool, dtype.Uint8: hdf5.Uint8, dtype.Int8: hdf5.Int8, dtype.Int32: hdf5.Int32, dtype.Int64: hdf5.Int64,
 	dtype.Float16: hdf5.Float16, dtype.BFloat16: hdf5.Opaque16, dtype.Float32: hdf5.Float32, dtype.Float64: hdf5.Float64,
 }
 
