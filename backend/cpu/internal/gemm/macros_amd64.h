@@ -26,6 +26,14 @@
 	BYTE $0x5c; \
 	BYTE $(0xc0|(acc<<3)|y)
 
+// TDPBSSD adds the product of tiles y and x, of groups of four int8, to the int32 of tile acc.
+#define TDPBSSD(x, y, acc) \
+	BYTE $0xc4; \
+	BYTE $0xe2; \
+	BYTE $(0x7b^(x&15)<<3); \
+	BYTE $0x5e; \
+	BYTE $(0xc0|(acc<<3)|y)
+
 // TILEZERO clears a tile.
 #define TILEZERO(tile) \
 	BYTE $0xc4; \
@@ -1352,6 +1360,9 @@ store: \
 	MOVQ lds+24(FP), R8; \
 	MOVQ n+32(FP), CX
 
+// POINT_A_1 sets a pointer for every three rows of A.
+#define POINT_A_1
+
 // LOAD_RUNS_ARGS loads the arguments of a PixelRuns: R12 is lda, R13 ldb, DI d, R8 ldd.
 #define LOAD_RUNS_ARGS \
 	MOVQ lda+16(FP), R12; \
@@ -1426,6 +1437,15 @@ next: \
 	VPSRLD $16, Z1, Z1; \
 	VPMOVDW Z1, Y1; \
 	VINSERTI64X4 $1, Y1, Z0, Z0
+
+// LOAD_BYTES_ARGS loads the arguments of a BytesKernel: CX is k, AX a, R12 lda, BX b, DI d, R8 ldd.
+#define LOAD_BYTES_ARGS \
+	MOVQ k+0(FP), CX; \
+	MOVQ a+8(FP), AX; \
+	MOVQ lda+16(FP), R12; \
+	MOVQ b+24(FP), BX; \
+	MOVQ d+32(FP), DI; \
+	MOVQ ldd+40(FP), R8
 
 // ADVANCE_INNER moves the pointers to A and B.
 #define ADVANCE_INNER(n) \

@@ -23,3 +23,7 @@
 // FMLA_LANE is FMLA Vd.4S, Vn.4S, Vm.S[lane].
 #define FMLA_LANE(m, lane, n, d) \
 	WORD $(0x4f801000|(lane&1)<<21|(lane>>1)<<11|m<<16|n<<5|d)
+
+// SDOT_LANE is SDOT Vd.4S, Vn.16B, Vm.4B[lane].
+#define SDOT_LANE(m, lane, n, d) \
+	WORD $(0x4f80e000|(lane&1)<<21|(lane>>1)<<11|m<<16|n<<5|d)

@@ -1230,9 +1230,6 @@ TEXT ·pairsAVX512CopyRows14x32(SB), NOSPLIT, $0-88
 #define PREFETCHW_STRIP_1x2 \
 	PREFETCHW(128, NUM_DX)
 
-// POINT_A_1 sets a pointer for every three rows of A.
-#define POINT_A_1
-
 // DOT_STEP_ROWS_1x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_1x2(b, next, off) \
 	LOAD_B_2(b, Z2, Z3, next); \

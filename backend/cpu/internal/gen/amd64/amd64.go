@@ -54,6 +54,7 @@ var encodings = []encoding{
 	{"VCVTNE2PS2BF16", "low, high, to", "rounds Zlow and Zhigh to bfloat16, side by side in Zto.", evex(0x72, 3, "low", "high", "to")},
 	{"VCVTNEPS2BF16", "from, to", "rounds Zfrom to bfloat16 in Yto.", evex(0x72, 2, "from", "0", "to")},
 	{"TDPBF16PS", "x, y, acc", "adds the product of tiles y and x, of pairs of bfloat16, to tile acc.", vex(0x5c, 2, "y", "x", "acc")},
+	{"TDPBSSD", "x, y, acc", "adds the product of tiles y and x, of groups of four int8, to the int32 of tile acc.", vex(0x5e, 3, "y", "x", "acc")},
 	{"TILEZERO", "tile", "clears a tile.", vex(0x49, 3, "0", "0", "tile")},
 	{"TILERELEASE", "", "gives the tile registers of the thread back.", vex(0x49, 0, "0", "0", "0")},
 	{"LDTILECFG_AX", "", "sets up the tile registers of the thread from 64 bytes at (AX).", []string{"0xc4", "0xe2", "0x78", "0x49", "0x00"}},
@@ -152,3 +153,6 @@ func TileStore(tile int, base, stride Reg, disp int) string {
 
 // TDPBF16PS adds the product of tiles x and y, of pairs of bfloat16, to acc.
 func TDPBF16PS(acc, x, y int) string { return fmt.Sprintf("TDPBF16PS(%d, %d, %d)", y, x, acc) }
+
+// TDPBSSD adds the product of tiles x and y, of groups of four int8, to the int32 of acc.
+func TDPBSSD(acc, x, y int) string { return fmt.Sprintf("TDPBSSD(%d, %d, %d)", y, x, acc) }

@@ -29,6 +29,7 @@ func TestEncodings(t *testing.T) {
 		TileStore(3, DI, R9, 0):   "tilestored %tmm3,(%rdi,%r9,1)",
 		TileStore(5, SI, R9, 64):  "tilestored %tmm5,0x40(%rsi,%r9,1)",
 		TDPBF16PS(2, 5, 7):        "tdpbf16ps %tmm7,%tmm5,%tmm2",
+		TDPBSSD(2, 5, 7):          "tdpbssd %tmm7,%tmm5,%tmm2",
 		"TILEZERO(5)":             "tilezero %tmm5",
 		"TILERELEASE":             "tilerelease",
 		"LDTILECFG_AX":            "ldtilecfg (%rax)",

@@ -135,6 +135,7 @@ func Encodings() []asm.Definition {
 		define(macro(name, lanes[0]), strings.Join(params, ", "), word, means)
 	}
 	define("FMLA_LANE", "m, lane, n, d", "0x4f801000|(lane&1)<<21|(lane>>1)<<11|m<<16|n<<5|d", "FMLA Vd.4S, Vn.4S, Vm.S[lane]")
+	define("SDOT_LANE", "m, lane, n, d", "0x4f80e000|(lane&1)<<21|(lane>>1)<<11|m<<16|n<<5|d", "SDOT Vd.4S, Vn.16B, Vm.4B[lane]")
 	define("SSHR_S4", "by, n, d", "0x4f000400|(64-by)<<16|n<<5|d", "SSHR Vd.4S, Vn.4S, #by")
 	define("STNP", "first, second, offset, base", "0xac000000|(offset/16&0x7f)<<15|second<<10|base<<5|first", "STNP Qfirst, Qsecond, [Xbase, #offset]")
 	return list
@@ -147,6 +148,12 @@ var fields = []string{"d", "n", "m"}
 // lanes.
 func ByElement(to, x, y, element int) string {
 	return fmt.Sprintf("FMLA_LANE(%d, %d, %d, %d)", y, element, x, to)
+}
+
+// DotByElement is the line of SDOT with the four bytes of one element of y for all
+// lanes.
+func DotByElement(to, x, y, element int) string {
+	return fmt.Sprintf("SDOT_LANE(%d, %d, %d, %d)", y, element, x, to)
 }
 
 // Shift is the line of a shift of four lanes by a number: SHL, USHR or SSHR.

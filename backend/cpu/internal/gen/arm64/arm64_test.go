@@ -30,6 +30,7 @@ func TestKnown(t *testing.T) {
 		{Ins("FCMGT.2D", 3, 1, 16), "FCMGT_D2(16, 1, 3)", 0x6ef0e423},
 		{Ins("FSUB.2D", 1, 2, 3), "FSUB_D2(3, 2, 1)", 0x4ee3d441},
 		{Ins("FMUL.2D", 1, 2, 3), "FMUL_D2(3, 2, 1)", 0x6e63dc41},
+		{DotByElement(1, 2, 3, 3), "SDOT_LANE(3, 3, 2, 1)", 0x4fa3e841},
 		{ByElement(1, 10, 29, 3), "FMLA_LANE(29, 3, 10, 1)", 0x4fbd1941},
 	} {
 		if c.got != c.want {
@@ -86,7 +87,7 @@ func TestDisassembler(t *testing.T) {
 		w := code[4*i:]
 		fmt.Fprintf(&hex, "0x%02x 0x%02x 0x%02x 0x%02x\n", w[0], w[1], w[2], w[3])
 	}
-	cmd := exec.Command(mc, "--disassemble", "--triple=aarch64", "--mattr=+bf16,+fullfp16")
+	cmd := exec.Command(mc, "--disassemble", "--triple=aarch64", "--mattr=+bf16,+dotprod,+fullfp16")
 	cmd.Stdin = &hex
 	out, err := cmd.CombinedOutput()
 	if err != nil {

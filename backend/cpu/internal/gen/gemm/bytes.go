@@ -1,0 +1,202 @@
+package gemm
+
+import (
+	"fmt"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/amd64"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/arm64"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/asm"
+)
+
+// bytesParams is the signature of kernels on 8-bit integers; package gemm documents it at
+// its type BytesKernel.
+const bytesParams = "k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int"
+
+// byteUnroll is the groups of four steps in an iteration of the loop.
+const byteUnroll = 4
+
+// prefetchDistanceBytes is the bytes by which panels are prefetched: the processor's own
+// prefetching stops at every page, and a product of one row waits for memory alone.
+const prefetchDistanceBytes = 4096
+
+// avx512VNNI writes the kernels for AVX512-VNNI.
+func avx512VNNI() *gen {
+	g := &gen{file: asm.NewFile("vnni_amd64"), doc: "// Kernels for AVX512-VNNI.\n\n"}
+	for _, rows := range vnniRows {
+		g.vnni(fmt.Sprintf("bytesVNNI%d", rows), rows)
+	}
+	return g
+}
+
+// vnniRows is the numbers of rows that there are kernels for.
+var vnniRows = []int{1, 4, 12}
+
+// vnni writes a kernel of uint8 by int8: two accumulators for each row.
+func (g *gen) vnni(name string, rows int) {
+	g.text(name, bytesParams, fmt.Sprintf("is a BytesKernel of %d rows of uint8.", rows))
+	bases := rowBases[:(rows+2)/3]
+	g.loadBytesArgs()
+	g.macro(fmt.Sprintf("POINT_A_%d", len(bases)), func() {
+		for i := 1; i < len(bases); i++ {
+			g.ins("LEAQ (%s)(R12*2), %s\nADDQ R12, %s", bases[i-1], bases[i], bases[i])
+		}
+	})
+	g.ins("VMOVDQU32 (BX), Z0\nVMOVDQU32 64(BX), Z1\nADDQ $128, BX")
+	for i := 1; i < rows; i++ {
+		g.block("START_BYTES", func() { g.ins("VMOVDQA32 Z0, Z%d\nVMOVDQA32 Z1, Z%d", 2*i, 2*i+1) })
+	}
+	g.label("loop")
+	for u := range byteUnroll {
+		g.block(fmt.Sprintf("DOT_BYTES_STEP_%d", rows), func() {
+			if rows == 1 { // the panel is read once
+				g.ins("VPBROADCASTD %d(AX), Z31\nPREFETCHT0 %d(BX)\nPREFETCHT0 %d(BX)", 4*u, 128*u+prefetchDistanceBytes, 128*u+64+prefetchDistanceBytes)
+				g.ins("VPDPBUSD %d(BX), Z31, Z0\nVPDPBUSD %d(BX), Z31, Z1", 128*u, 128*u+64)
+				return
+			}
+			g.block("LOAD_BYTES", func() {
+				g.ins("VMOVDQU32 %d(BX), Z28\nVMOVDQU32 %d(BX), Z29\nPREFETCHT0 %d(BX)\nPREFETCHT0 %d(BX)", 128*u, 128*u+64, 128*u+prefetchDistanceBytes, 128*u+64+prefetchDistanceBytes)
+			}, "at", 128*u)
+			for i := range rows {
+				a := fmt.Sprintf("%d(%s)%s", 4*u, bases[i/3], []string{"", "(R12*1)", "(R12*2)"}[i%3])
+				g.block("DOT_BYTES", func() {
+					g.ins("VPBROADCASTD %s, Z%[2]d\nVPDPBUSD Z28, Z%[2]d, Z%[3]d\nVPDPBUSD Z29, Z%[2]d, Z%[4]d", a, 30+i%2, 2*i, 2*i+1)
+				})
+			}
+		}, "a", 4*u, "at", 128*u)
+	}
+	for _, base := range bases {
+		g.ins("ADDQ $%d, %s", 4*byteUnroll, base)
+	}
+	g.ins("ADDQ $%d, BX\nSUBQ $%d, CX\nJNZ loop", 128*byteUnroll, byteUnroll)
+	for i := range rows {
+		g.block("STORE_BYTES", func() { g.ins("VMOVDQU32 Z%d, (DI)\nVMOVDQU32 Z%d, 64(DI)\nADDQ R8, DI", 2*i, 2*i+1) })
+	}
+	g.end()
+}
+
+// loadBytesArgs loads the arguments of a kernel for amd64.
+func (g *gen) loadBytesArgs() {
+	g.block("LOAD_BYTES_ARGS", func() {
+		g.ins("MOVQ k+0(FP), CX\nMOVQ a+8(FP), AX\nMOVQ lda+16(FP), R12\nMOVQ b+24(FP), BX\nMOVQ d+32(FP), DI\nMOVQ ldd+40(FP), R8")
+	})
+}
+
+// bytesAVX2 writes a kernel of int16 by int8, which it widens: products of uint8 by int8
+// saturate at 16 bits (VPMADDUBSW). A register has two sums each of four columns; with
+// two rows the registers suffice for half of the panel at a time.
+func (g *gen) bytesAVX2(name string, rows int) {
+	g.text(name, bytesParams, fmt.Sprintf("is a BytesKernel of %d rows of int16.", rows))
+	groups := 8 / rows
+	g.loadBytesArgs()
+	if rows == 2 {
+		g.ins("MOVQ $2, R11\nMOVQ AX, R9\nMOVQ BX, R10")
+		g.label("half")
+	}
+	g.ins("MOVQ CX, R13\nLEAQ 128(BX), SI")
+	g.block("ZERO_BYTES", func() {
+		for i := range rows * groups {
+			g.ins("VPXOR Y%[1]d, Y%[1]d, Y%[1]d", i)
+		}
+	})
+	g.label("loop")
+	g.ins("VPBROADCASTQ (AX), Y12")
+	if rows == 2 {
+		g.ins("VPBROADCASTQ (AX)(R12*1), Y13")
+	}
+	for c := range groups {
+		g.block(fmt.Sprintf("MADD_BYTES_%d", rows), func() {
+			g.ins("VPMOVSXBW %d(SI), Y14", 16*c)
+			for i := range rows {
+				g.ins("VPMADDWD Y14, Y%d, Y15\nVPADDD Y15, Y%[2]d, Y%[2]d", 12+i, i*groups+c)
+			}
+		})
+	}
+	g.ins("ADDQ $8, AX\nADDQ $128, SI\nDECQ R13\nJNZ loop")
+	for i := range rows {
+		for c := 0; c < groups; c += 2 {
+			g.block("STORE_BYTES_PAIR", func() {
+				g.ins("VPHADDD Y%d, Y%[2]d, Y%[2]d\nVPERMQ $0xd8, Y%[2]d, Y%[2]d\nVPADDD %[3]d(BX), Y%[2]d, Y%[2]d\nVMOVDQU Y%[2]d, %[3]d(DI)", i*groups+c+1, i*groups+c, 16*c)
+			})
+		}
+		if i < rows-1 {
+			g.ins("ADDQ R8, DI")
+		}
+	}
+	if rows == 2 {
+		g.ins("SUBQ R8, DI\nADDQ $64, DI\nADDQ $64, R10\nMOVQ R10, BX\nMOVQ R9, AX\nDECQ R11\nJNZ half")
+	}
+	g.end()
+}
+
+// bytesAMX writes a kernel of some tile registers' rows of int8. Registers 0 to 3 are the
+// sums, 4 and 5 tiles of A, 6 and 7 of the panel: 16 groups of four steps.
+func (g *gen) bytesAMX(name string, tiles int) {
+	g.text(name, bytesParams, fmt.Sprintf("is a BytesKernel of %d rows of int8, where k is a multiple of 16 and the panel starts with zeros.", 16*tiles))
+	g.loadBytesArgs()
+	for i := range 2 * tiles {
+		g.ins("TILEZERO(%d)", i)
+	}
+	g.block("POINT_AMX_BYTES", func() {
+		g.ins("MOVQ R8, R9\nMOVQ R12, DX\nSHLQ $4, DX\nADDQ AX, DX\nADDQ $128, BX\nLEAQ 64(BX), SI\nMOVQ $128, R8\nSHRQ $4, CX")
+	})
+	g.label("loop")
+	g.ins("%s\n%s", amd64.TileLoad(6, amd64.BX, amd64.R8, 0), amd64.TileLoad(4, amd64.AX, amd64.R12, 0))
+	g.ins("%s\n%s", amd64.TDPBSSD(0, 4, 6), amd64.TileLoad(7, amd64.SI, amd64.R8, 0))
+	g.ins("%s", amd64.TDPBSSD(1, 4, 7))
+	if tiles == 2 {
+		g.ins("%s\n%s\n%s", amd64.TileLoad(5, amd64.DX, amd64.R12, 0), amd64.TDPBSSD(2, 5, 6), amd64.TDPBSSD(3, 5, 7))
+	}
+	g.block("NEXT_AMX_BYTES", func() {
+		g.ins("ADDQ $64, AX\nADDQ $64, DX\nADDQ $2048, BX\nADDQ $2048, SI\nDECQ CX\nJNZ loop")
+	})
+	for i := range tiles {
+		g.ins("LEAQ 64(DI), SI")
+		g.ins("%s\n%s", amd64.TileStore(2*i, amd64.DI, amd64.R9, 0), amd64.TileStore(2*i+1, amd64.SI, amd64.R9, 0))
+		if i < tiles-1 {
+			g.ins("MOVQ R9, R11\nSHLQ $4, R11\nADDQ R11, DI")
+		}
+	}
+	g.ins("RET")
+}
+
+// bytesARM64 writes the kernels on int8 for arm64: dot products of four bytes.
+func bytesARM64() *gen {
+	g := &gen{file: asm.NewFile("dot_arm64"), doc: "// Kernels on 8-bit integers, by the dot products of Advanced SIMD (FEAT_DotProd).\n\n"}
+	for _, rows := range []int{1, 2} {
+		g.text(fmt.Sprintf("bytesNEON%d", rows), bytesParams, fmt.Sprintf("is a BytesKernel of %d rows of int8, where k is a multiple of 4.", rows))
+		line := func(first int) string {
+			return fmt.Sprintf("[V%d.S4, V%d.S4, V%d.S4, V%d.S4]", first, first+1, first+2, first+3)
+		}
+		g.ins("MOVD k+0(FP), R0\nMOVD a+8(FP), R1\nMOVD lda+16(FP), R2\nMOVD b+24(FP), R3\nMOVD d+32(FP), R4\nMOVD ldd+40(FP), R5")
+		g.ins("VLD1.P 64(R3), %s\nVLD1.P 64(R3), %s\nADD R1, R2", line(0), line(4))
+		for c := range 8 * (rows - 1) {
+			g.ins("%s", arm64.Move(8+c, c))
+		}
+		g.label("loop")
+		g.ins("VLD1.P 16(R1), [V24.B16]")
+		if rows == 2 {
+			g.ins("VLD1.P 16(R2), [V25.B16]")
+		}
+		for u := range 4 {
+			g.block(fmt.Sprintf("SDOT_STEP_%d", rows), func() {
+				for half := range 2 {
+					g.ins("VLD1.P 64(R3), %s", line(16+4*half))
+				}
+				for i := range rows {
+					for c := range 8 {
+						g.ins("%s", arm64.DotByElement(8*i+c, 16+c, 24+i, u))
+					}
+				}
+			}, "step", u)
+		}
+		g.ins("SUBS $4, R0\nBNE loop")
+		for i := range rows {
+			g.ins("VST1.P %s, 64(R4)\nVST1 %s, (R4)", line(8*i), line(8*i+4))
+			if i < rows-1 {
+				g.ins("SUB $64, R4\nADD R5, R4")
+			}
+		}
+		g.ins("RET")
+	}
+	return g
+}
