@@ -74,11 +74,6 @@ func panelAMX32x32Parts2(k int, a unsafe.Pointer, lda int, lowA int, tail unsafe
 //go:noescape
 func splitAMX(d unsafe.Pointer, ldd int, low int, s unsafe.Pointer, lds int, rows int, n int, found unsafe.Pointer)
 
-// bytesAMX16 is a BytesKernel of 16 rows of int8, where k is a multiple of 16 and the panel starts with zeros.
-//
-//go:noescape
-func bytesAMX16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-
 // bytesAMX32 is a BytesKernel of 32 rows of int8, where k is a multiple of 16 and the panel starts with zeros.
 //
 //go:noescape

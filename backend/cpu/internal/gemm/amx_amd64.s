@@ -588,52 +588,21 @@ DATA splitOrder<>+48(SB)/8, $5
 DATA splitOrder<>+56(SB)/8, $7
 GLOBL splitOrder<>(SB), RODATA|NOPTR, $64
 
-// POINT_AMX_BYTES sets pointers: DX is 16 rows of A on, BX and SI columns of the panel; R8 is the bytes of a row of it and R9 ldd.
-#define POINT_AMX_BYTES \
-	MOVQ R8, R9; \
-	MOVQ R12, DX; \
-	SHLQ $4, DX; \
-	ADDQ AX, DX; \
-	ADDQ $128, BX; \
-	LEAQ 64(BX), SI; \
-	MOVQ $128, R8; \
-	SHRQ $4, CX
-
-// NEXT_AMX_BYTES goes to the next 64 steps.
-#define NEXT_AMX_BYTES \
-	ADDQ $64, AX; \
-	ADDQ $64, DX; \
-	ADDQ $2048, BX; \
-	ADDQ $2048, SI; \
-	DECQ CX; \
-	JNZ loop
-
-// func bytesAMX16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·bytesAMX16(SB), NOSPLIT, $0-48
-	LOAD_BYTES_ARGS
-	TILEZERO(0)
-	TILEZERO(1)
-	POINT_AMX_BYTES
-loop:
-	TILELOADD(NUM_BX, NUM_R8, 6)
-	TILELOADD(NUM_AX, NUM_R12, 4)
-	TDPBSSD(6, 4, 0)
-	TILELOADD(NUM_SI, NUM_R8, 7)
-	TDPBSSD(7, 4, 1)
-	NEXT_AMX_BYTES
-	LEAQ 64(DI), SI
-	TILESTORED(0, NUM_DI, NUM_R9)
-	TILESTORED(1, NUM_SI, NUM_R9)
-	RET
-
 // func bytesAMX32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
 TEXT ·bytesAMX32(SB), NOSPLIT, $0-48
 	LOAD_BYTES_ARGS
+	MOVQ R8, R9
+	MOVQ R12, DX
+	SHLQ $4, DX
+	ADDQ AX, DX
+	ADDQ $128, BX
+	LEAQ 64(BX), SI
+	MOVQ $128, R8
+	SHRQ $4, CX
 	TILEZERO(0)
 	TILEZERO(1)
 	TILEZERO(2)
 	TILEZERO(3)
-	POINT_AMX_BYTES
 loop:
 	TILELOADD(NUM_BX, NUM_R8, 6)
 	TILELOADD(NUM_AX, NUM_R12, 4)
@@ -643,16 +612,19 @@ loop:
 	TILELOADD(NUM_DX, NUM_R12, 5)
 	TDPBSSD(6, 5, 2)
 	TDPBSSD(7, 5, 3)
-	NEXT_AMX_BYTES
-	LEAQ 64(DI), SI
+	ADDQ $64, AX
+	ADDQ $64, DX
+	ADDQ $2048, BX
+	ADDQ $2048, SI
+	DECQ CX
+	JNZ loop
 	TILESTORED(0, NUM_DI, NUM_R9)
-	TILESTORED(1, NUM_SI, NUM_R9)
+	TILESTORED_AT(1, 64, NUM_DI, NUM_R9)
 	MOVQ R9, R11
 	SHLQ $4, R11
 	ADDQ R11, DI
-	LEAQ 64(DI), SI
 	TILESTORED(2, NUM_DI, NUM_R9)
-	TILESTORED(3, NUM_SI, NUM_R9)
+	TILESTORED_AT(3, 64, NUM_DI, NUM_R9)
 	RET
 
 // func peakAMX(n int)

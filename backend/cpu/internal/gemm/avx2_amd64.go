@@ -66,15 +66,10 @@ func f32AVX2Inner5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb in
 //go:noescape
 func f32AVX2Inner6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 
-// bytesAVX2Rows1 is a BytesKernel of 1 rows of int16.
+// bytesAVX2Row is a BytesKernel of a row of int16.
 //
 //go:noescape
-func bytesAVX2Rows1(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-
-// bytesAVX2Rows2 is a BytesKernel of 2 rows of int16.
-//
-//go:noescape
-func bytesAVX2Rows2(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+func bytesAVX2Row(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
 
 // dotsF324AVX2 is Dots of 4 rows of float32.
 //

@@ -362,19 +362,8 @@ TEXT ·f32AVX2Inner5x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX2Inner6x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER_AVX2(PREFETCHW_C_6x2_AVX2, ZERO_C_6x2_AVX2, FMA_STEP_INNER_6x2_AVX2, ADD_S_6x2_AVX2, STORE_C_6x2_AVX2)
 
-// ZERO_BYTES clears the sums.
-#define ZERO_BYTES \
-	VPXOR Y0, Y0, Y0; \
-	VPXOR Y1, Y1, Y1; \
-	VPXOR Y2, Y2, Y2; \
-	VPXOR Y3, Y3, Y3; \
-	VPXOR Y4, Y4, Y4; \
-	VPXOR Y5, Y5, Y5; \
-	VPXOR Y6, Y6, Y6; \
-	VPXOR Y7, Y7, Y7
-
-// MADD_BYTES_1 widens four steps of four columns and adds their products with those of A, two sums for each column.
-#define MADD_BYTES_1(off, y) \
+// MADD_BYTES widens four steps of four columns and adds their products with those of A, two sums for each column.
+#define MADD_BYTES(off, y) \
 	VPMOVSXBW off(SI), Y14; \
 	VPMADDWD Y14, Y12, Y15; \
 	VPADDD Y15, y, y
@@ -386,73 +375,36 @@ TEXT ·f32AVX2Inner6x16(SB), NOSPLIT, $0-80
 	VPADDD off(BX), y2, y2; \
 	VMOVDQU y2, off(DI)
 
-// func bytesAVX2Rows1(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·bytesAVX2Rows1(SB), NOSPLIT, $0-48
+// func bytesAVX2Row(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+TEXT ·bytesAVX2Row(SB), NOSPLIT, $0-48
 	LOAD_BYTES_ARGS
-	MOVQ CX, R13
 	LEAQ 128(BX), SI
-	ZERO_BYTES
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
 loop:
 	VPBROADCASTQ (AX), Y12
-	MADD_BYTES_1(0, Y0)
-	MADD_BYTES_1(16, Y1)
-	MADD_BYTES_1(32, Y2)
-	MADD_BYTES_1(48, Y3)
-	MADD_BYTES_1(64, Y4)
-	MADD_BYTES_1(80, Y5)
-	MADD_BYTES_1(96, Y6)
-	MADD_BYTES_1(112, Y7)
+	MADD_BYTES(0, Y0)
+	MADD_BYTES(16, Y1)
+	MADD_BYTES(32, Y2)
+	MADD_BYTES(48, Y3)
+	MADD_BYTES(64, Y4)
+	MADD_BYTES(80, Y5)
+	MADD_BYTES(96, Y6)
+	MADD_BYTES(112, Y7)
 	ADDQ $8, AX
 	ADDQ $128, SI
-	DECQ R13
+	DECQ CX
 	JNZ loop
 	STORE_BYTES_PAIR(Y1, Y0, 0)
 	STORE_BYTES_PAIR(Y3, Y2, 32)
 	STORE_BYTES_PAIR(Y5, Y4, 64)
 	STORE_BYTES_PAIR(Y7, Y6, 96)
-	RETURN
-
-// MADD_BYTES_2 widens four steps of four columns and adds their products with those of A, two sums for each column.
-#define MADD_BYTES_2(off, y, y2) \
-	VPMOVSXBW off(SI), Y14; \
-	VPMADDWD Y14, Y12, Y15; \
-	VPADDD Y15, y, y; \
-	VPMADDWD Y14, Y13, Y15; \
-	VPADDD Y15, y2, y2
-
-// func bytesAVX2Rows2(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·bytesAVX2Rows2(SB), NOSPLIT, $0-48
-	LOAD_BYTES_ARGS
-	MOVQ $2, R11
-	MOVQ AX, R9
-	MOVQ BX, R10
-half:
-	MOVQ CX, R13
-	LEAQ 128(BX), SI
-	ZERO_BYTES
-loop:
-	VPBROADCASTQ (AX), Y12
-	VPBROADCASTQ (AX)(R12*1), Y13
-	MADD_BYTES_2(0, Y0, Y4)
-	MADD_BYTES_2(16, Y1, Y5)
-	MADD_BYTES_2(32, Y2, Y6)
-	MADD_BYTES_2(48, Y3, Y7)
-	ADDQ $8, AX
-	ADDQ $128, SI
-	DECQ R13
-	JNZ loop
-	STORE_BYTES_PAIR(Y1, Y0, 0)
-	STORE_BYTES_PAIR(Y3, Y2, 32)
-	ADDQ R8, DI
-	STORE_BYTES_PAIR(Y5, Y4, 0)
-	STORE_BYTES_PAIR(Y7, Y6, 32)
-	SUBQ R8, DI
-	ADDQ $64, DI
-	ADDQ $64, R10
-	MOVQ R10, BX
-	MOVQ R9, AX
-	DECQ R11
-	JNZ half
 	RETURN
 
 // DOTS_F32_2_AVX2 multiplies columns of a row by those of x.

@@ -8,9 +8,9 @@ import (
 
 // Kernels on 8-bit integers. Products on tile registers have 16 rows at least.
 var (
-	bytesAVX2 = &Bytes{Name: "AVX2", Size: 2, Deep: 4, Rows: []BytesKernel{1: bytesAVX2Rows1, 2: bytesAVX2Rows2}}
+	bytesAVX2 = &Bytes{Name: "AVX2", Size: 2, Deep: 4, Rows: []BytesKernel{1: bytesAVX2Row}}
 	bytesVNNI = &Bytes{Name: "AVX512-VNNI", Size: 1, Offset: 128, Deep: 16, Rows: []BytesKernel{1: bytesVNNI1, 4: bytesVNNI4, 12: bytesVNNI12}}
-	bytesAMX  = &Bytes{Name: "AMX-INT8", Size: 1, Deep: 64, Rows: []BytesKernel{16: bytesAMX16, 32: bytesAMX32}, Pad: true, Begin: beginAMX, End: releaseAMX}
+	bytesAMX  = &Bytes{Name: "AMX-INT8", Size: 1, Deep: 64, Rows: []BytesKernel{32: bytesAMX32}, Pad: true, Begin: beginAMX, End: releaseAMX}
 )
 
 // fewRows is the rows below which products do not use tile registers: they read the

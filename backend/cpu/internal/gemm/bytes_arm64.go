@@ -8,7 +8,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 )
 
-var bytesNEON = &Bytes{Name: "NEON dot products", Size: 1, Deep: 16, Rows: []BytesKernel{1: bytesNEON1, 2: bytesNEON2}}
+var bytesNEON = &Bytes{Name: "NEON dot products", Size: 1, Deep: 16, Rows: []BytesKernel{2: bytesNEON2}, Pad: true}
 
 // hasDotProducts reports whether the processor has dot products of bytes (FEAT_DotProd), as
 // all of Apple's have.

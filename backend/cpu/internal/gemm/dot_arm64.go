@@ -6,12 +6,7 @@ package gemm
 
 import "unsafe"
 
-// bytesNEON1 is a BytesKernel of 1 rows of int8, where k is a multiple of 4.
-//
-//go:noescape
-func bytesNEON1(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-
-// bytesNEON2 is a BytesKernel of 2 rows of int8, where k is a multiple of 4.
+// bytesNEON2 is a BytesKernel of two rows of int8, where k is a multiple of 4.
 //
 //go:noescape
 func bytesNEON2(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)

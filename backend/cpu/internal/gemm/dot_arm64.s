@@ -3,62 +3,23 @@
 #include "textflag.h"
 #include "macros_arm64.h"
 
-// SDOT_STEP_1 loads a group of four steps of a panel and adds its dot products.
-#define SDOT_STEP_1(step) \
+// SDOT_COLUMNS adds the dot products of four columns with two rows.
+#define SDOT_COLUMNS(off, c) \
+	SDOT_LANE(24, off, (c+16), c); \
+	SDOT_LANE(25, off, (c+16), (c+8))
+
+// SDOT_STEP loads a group of four steps of a panel and adds its dot products.
+#define SDOT_STEP(step) \
 	VLD1.P 64(R3), [V16.S4, V17.S4, V18.S4, V19.S4]; \
 	VLD1.P 64(R3), [V20.S4, V21.S4, V22.S4, V23.S4]; \
-	SDOT_LANE(24, step, 16, 0); \
-	SDOT_LANE(24, step, 17, 1); \
-	SDOT_LANE(24, step, 18, 2); \
-	SDOT_LANE(24, step, 19, 3); \
-	SDOT_LANE(24, step, 20, 4); \
-	SDOT_LANE(24, step, 21, 5); \
-	SDOT_LANE(24, step, 22, 6); \
-	SDOT_LANE(24, step, 23, 7)
-
-// func bytesNEON1(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·bytesNEON1(SB), NOSPLIT, $0-48
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R1
-	MOVD lda+16(FP), R2
-	MOVD b+24(FP), R3
-	MOVD d+32(FP), R4
-	MOVD ldd+40(FP), R5
-	VLD1.P 64(R3), [V0.S4, V1.S4, V2.S4, V3.S4]
-	VLD1.P 64(R3), [V4.S4, V5.S4, V6.S4, V7.S4]
-	ADD R1, R2
-loop:
-	VLD1.P 16(R1), [V24.B16]
-	SDOT_STEP_1(0)
-	SDOT_STEP_1(1)
-	SDOT_STEP_1(2)
-	SDOT_STEP_1(3)
-	SUBS $4, R0
-	BNE loop
-	VST1.P [V0.S4, V1.S4, V2.S4, V3.S4], 64(R4)
-	VST1 [V4.S4, V5.S4, V6.S4, V7.S4], (R4)
-	RET
-
-// SDOT_STEP_2 loads a group of four steps of a panel and adds its dot products.
-#define SDOT_STEP_2(step) \
-	VLD1.P 64(R3), [V16.S4, V17.S4, V18.S4, V19.S4]; \
-	VLD1.P 64(R3), [V20.S4, V21.S4, V22.S4, V23.S4]; \
-	SDOT_LANE(24, step, 16, 0); \
-	SDOT_LANE(24, step, 17, 1); \
-	SDOT_LANE(24, step, 18, 2); \
-	SDOT_LANE(24, step, 19, 3); \
-	SDOT_LANE(24, step, 20, 4); \
-	SDOT_LANE(24, step, 21, 5); \
-	SDOT_LANE(24, step, 22, 6); \
-	SDOT_LANE(24, step, 23, 7); \
-	SDOT_LANE(25, step, 16, 8); \
-	SDOT_LANE(25, step, 17, 9); \
-	SDOT_LANE(25, step, 18, 10); \
-	SDOT_LANE(25, step, 19, 11); \
-	SDOT_LANE(25, step, 20, 12); \
-	SDOT_LANE(25, step, 21, 13); \
-	SDOT_LANE(25, step, 22, 14); \
-	SDOT_LANE(25, step, 23, 15)
+	SDOT_COLUMNS(step, 0); \
+	SDOT_COLUMNS(step, 1); \
+	SDOT_COLUMNS(step, 2); \
+	SDOT_COLUMNS(step, 3); \
+	SDOT_COLUMNS(step, 4); \
+	SDOT_COLUMNS(step, 5); \
+	SDOT_COLUMNS(step, 6); \
+	SDOT_COLUMNS(step, 7)
 
 // func bytesNEON2(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
 TEXT ·bytesNEON2(SB), NOSPLIT, $0-48
@@ -68,30 +29,23 @@ TEXT ·bytesNEON2(SB), NOSPLIT, $0-48
 	MOVD b+24(FP), R3
 	MOVD d+32(FP), R4
 	MOVD ldd+40(FP), R5
-	VLD1.P 64(R3), [V0.S4, V1.S4, V2.S4, V3.S4]
-	VLD1.P 64(R3), [V4.S4, V5.S4, V6.S4, V7.S4]
+	VLD1 (R3), [V0.S4, V1.S4, V2.S4, V3.S4]
+	VLD1.P 64(R3), [V8.S4, V9.S4, V10.S4, V11.S4]
+	VLD1 (R3), [V4.S4, V5.S4, V6.S4, V7.S4]
+	VLD1.P 64(R3), [V12.S4, V13.S4, V14.S4, V15.S4]
 	ADD R1, R2
-	VMOV V0.B16, V8.B16
-	VMOV V1.B16, V9.B16
-	VMOV V2.B16, V10.B16
-	VMOV V3.B16, V11.B16
-	VMOV V4.B16, V12.B16
-	VMOV V5.B16, V13.B16
-	VMOV V6.B16, V14.B16
-	VMOV V7.B16, V15.B16
 loop:
 	VLD1.P 16(R1), [V24.B16]
 	VLD1.P 16(R2), [V25.B16]
-	SDOT_STEP_2(0)
-	SDOT_STEP_2(1)
-	SDOT_STEP_2(2)
-	SDOT_STEP_2(3)
+	SDOT_STEP(0)
+	SDOT_STEP(1)
+	SDOT_STEP(2)
+	SDOT_STEP(3)
 	SUBS $4, R0
 	BNE loop
+	ADD R4, R5
 	VST1.P [V0.S4, V1.S4, V2.S4, V3.S4], 64(R4)
-	VST1 [V4.S4, V5.S4, V6.S4, V7.S4], (R4)
-	SUB $64, R4
-	ADD R5, R4
-	VST1.P [V8.S4, V9.S4, V10.S4, V11.S4], 64(R4)
-	VST1 [V12.S4, V13.S4, V14.S4, V15.S4], (R4)
+	VST1.P [V8.S4, V9.S4, V10.S4, V11.S4], 64(R5)
+	VST1.P [V4.S4, V5.S4, V6.S4, V7.S4], 64(R4)
+	VST1.P [V12.S4, V13.S4, V14.S4, V15.S4], 64(R5)
 	RET

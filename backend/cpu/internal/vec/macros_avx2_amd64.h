@@ -171,6 +171,12 @@ label: \
 	LEAQ (SI)(R13*1), DX; \
 	LEAQ (DX)(R13*1), R8
 
+// NEXT_OF_STRETCHES goes to the next elements of the stretches.
+#define NEXT_OF_STRETCHES \
+	ADDQ $8, AX; \
+	CMPQ AX, BX; \
+	JLT stretches
+
 // STRETCHES_END goes on behind the stretches.
 #define STRETCHES_END \
 	LEAQ (R8)(R13*1), DI; \
@@ -189,6 +195,14 @@ short:
 	WIDEN_F64; \
 	VADDPD Y1, Y4, Y4; \
 	VADDPD Y2, Y5, Y5
+
+// SUM_64 adds up v4 and v5, float64, and all their lanes, to lane 0 of v0.
+#define SUM_64 \
+	VADDPD Y5, Y4, Y4; \
+	VEXTRACTF128 $1, Y4, X5; \
+	VADDPD X5, X4, X4; \
+	VPERMILPD $1, X4, X5; \
+	VADDSD X5, X4, X0
 
 // SUM_SQUARES_STEP is what sumSquares does to a vector: ret += float64(a[i]) * float64(a[i]).
 #define SUM_SQUARES_STEP \

@@ -166,6 +166,12 @@ done: \
 	LEAQ (R10)(R13*1), R11; \
 	LEAQ (R11)(R13*1), R12
 
+// NEXT_OF_STRETCHES goes to the next elements of the stretches.
+#define NEXT_OF_STRETCHES \
+	ADDQ $16, AX; \
+	CMPQ AX, BX; \
+	JLT stretches
+
 // STRETCHES_END goes on behind the stretches.
 #define STRETCHES_END \
 	LEAQ (R12)(R13*1), DI; \
@@ -184,6 +190,16 @@ short:
 	WIDEN_F64; \
 	VADDPD Z1, Z4, Z4; \
 	VADDPD Z2, Z5, Z5
+
+// SUM_64 adds up v4 and v5, float64, and all their lanes, to lane 0 of v0.
+#define SUM_64 \
+	VADDPD Z5, Z4, Z4; \
+	VEXTRACTF64X4 $1, Z4, Y5; \
+	VADDPD Y5, Y4, Y4; \
+	VEXTRACTF128 $1, Y4, X5; \
+	VADDPD X5, X4, X4; \
+	VPERMILPD $1, X4, X5; \
+	VADDSD X5, X4, X0
 
 // SUM_SQUARES_STEP is what sumSquares does to a vector: ret += float64(a[i]) * float64(a[i]).
 #define SUM_SQUARES_STEP \

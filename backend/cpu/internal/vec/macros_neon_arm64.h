@@ -416,16 +416,46 @@ done: \
 	MOVD a+0(FP), R0; \
 	MOVD n+8(FP), R8
 
+// STRETCHES sets pointers to equal stretches of the elements, or goes to short.
+#define STRETCHES(n) \
+	LSR $2, R8, R13; \
+	AND $-4, R13; \
+	CBZ R13, short; \
+	LSL $n, R13, R14; \
+	ADD R14, R0, R10; \
+	ADD R14, R10, R11; \
+	ADD R14, R11, R12
+
 // WIDEN_F64 widens v0 to float64 in v1 and v2.
 #define WIDEN_F64 \
 	FCVTL_D2(0, 1); \
 	FCVTL2_D2(0, 2)
+
+// NEXT_OF_STRETCHES goes to the next elements of the stretches.
+#define NEXT_OF_STRETCHES(n) \
+	ADD $n, R0; \
+	ADD $n, R10; \
+	ADD $n, R11; \
+	ADD $n, R12; \
+	SUBS $4, R14; \
+	BNE stretches
+
+// STRETCHES_END goes on behind the stretches.
+#define STRETCHES_END \
+	MOVD R12, R0; \
+	SUB R13<<2, R8; \
+short:
 
 // SUM_STEP is what sum does to a vector: ret += float64(a[i]); 16-bit floats in fours, added in float32.
 #define SUM_STEP \
 	WIDEN_F64; \
 	FADD_D2(1, 4, 4); \
 	FADD_D2(2, 5, 5)
+
+// SUM_64 adds up v4 and v5, float64, and all their lanes, to lane 0 of v0.
+#define SUM_64 \
+	FADD_D2(5, 4, 4); \
+	FADDP_D(4, 0)
 
 // SUM_SQUARES_STEP is what sumSquares does to a vector: ret += float64(a[i]) * float64(a[i]).
 #define SUM_SQUARES_STEP \

@@ -43,8 +43,7 @@ loop:
 	BNE last
 done:
 	VMOV V6.B16, V4.B16
-	FADD_D2(5, 4, 4)
-	FADDP_D(4, 0)
+	SUM_64
 	FMOVD F0, ret+32(FP)
 	RET
 

@@ -27,9 +27,7 @@ func amx() *gen {
 		}
 	}
 	g.split()
-	for _, tiles := range []int{1, 2} {
-		g.bytesAMX(fmt.Sprintf("bytesAMX%d", 16*tiles), tiles)
-	}
+	g.bytesAMX("bytesAMX32")
 	g.text("peakAMX", "n int", "does n times 16 TDPBF16PS; the tile registers must be set up.")
 	g.ins("MOVQ n+0(FP), CX")
 	g.label("loop")

@@ -14,9 +14,7 @@ func avx2() *gen {
 		bytes: 32, reg: "Y", bcast: "VBROADCASTSS", loadB: "VMOVUPS", zero: "VXORPS",
 		step1: func(acc, a, b int) string { return fmt.Sprintf("VFMADD231PS Y%d, Y%d, Y%d", b, a, acc) },
 	})
-	for _, rows := range []int{1, 2} {
-		g.bytesAVX2(fmt.Sprintf("bytesAVX2Rows%d", rows), rows)
-	}
+	g.bytesAVX2("bytesAVX2Row")
 	g.vectorProducts("AVX2", "Y", 32)
 	g.peak("peakAVX2", "VFMADD231PS", "Y", 16, func(acc int) string { return fmt.Sprintf("VFMADD231PS Y14, Y15, Y%d", acc) })
 	return g

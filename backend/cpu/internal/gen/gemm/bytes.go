@@ -81,122 +81,79 @@ func (g *gen) loadBytesArgs() {
 	})
 }
 
-// bytesAVX2 writes a kernel of int16 by int8, which it widens: products of uint8 by int8
-// saturate at 16 bits (VPMADDUBSW). A register has two sums each of four columns; with
-// two rows the registers suffice for half of the panel at a time.
-func (g *gen) bytesAVX2(name string, rows int) {
-	g.text(name, bytesParams, fmt.Sprintf("is a BytesKernel of %d rows of int16.", rows))
-	groups := 8 / rows
+// bytesAVX2 writes a kernel of one row of int16 by int8, which it widens: products of uint8
+// by int8 saturate at 16 bits (VPMADDUBSW). A register has two sums each of four columns.
+// More rows would share nothing but the widening.
+func (g *gen) bytesAVX2(name string) {
+	g.text(name, bytesParams, "is a BytesKernel of a row of int16.")
 	g.loadBytesArgs()
-	if rows == 2 {
-		g.ins("MOVQ $2, R11\nMOVQ AX, R9\nMOVQ BX, R10")
-		g.label("half")
+	g.ins("LEAQ 128(BX), SI")
+	for i := range 8 {
+		g.ins("VPXOR Y%[1]d, Y%[1]d, Y%[1]d", i)
 	}
-	g.ins("MOVQ CX, R13\nLEAQ 128(BX), SI")
-	g.block("ZERO_BYTES", func() {
-		for i := range rows * groups {
-			g.ins("VPXOR Y%[1]d, Y%[1]d, Y%[1]d", i)
-		}
-	})
 	g.label("loop")
 	g.ins("VPBROADCASTQ (AX), Y12")
-	if rows == 2 {
-		g.ins("VPBROADCASTQ (AX)(R12*1), Y13")
-	}
-	for c := range groups {
-		g.block(fmt.Sprintf("MADD_BYTES_%d", rows), func() {
-			g.ins("VPMOVSXBW %d(SI), Y14", 16*c)
-			for i := range rows {
-				g.ins("VPMADDWD Y14, Y%d, Y15\nVPADDD Y15, Y%[2]d, Y%[2]d", 12+i, i*groups+c)
-			}
+	for c := range 8 {
+		g.block("MADD_BYTES", func() {
+			g.ins("VPMOVSXBW %d(SI), Y14\nVPMADDWD Y14, Y12, Y15\nVPADDD Y15, Y%[2]d, Y%[2]d", 16*c, c)
 		})
 	}
-	g.ins("ADDQ $8, AX\nADDQ $128, SI\nDECQ R13\nJNZ loop")
-	for i := range rows {
-		for c := 0; c < groups; c += 2 {
-			g.block("STORE_BYTES_PAIR", func() {
-				g.ins("VPHADDD Y%d, Y%[2]d, Y%[2]d\nVPERMQ $0xd8, Y%[2]d, Y%[2]d\nVPADDD %[3]d(BX), Y%[2]d, Y%[2]d\nVMOVDQU Y%[2]d, %[3]d(DI)", i*groups+c+1, i*groups+c, 16*c)
-			})
-		}
-		if i < rows-1 {
-			g.ins("ADDQ R8, DI")
-		}
-	}
-	if rows == 2 {
-		g.ins("SUBQ R8, DI\nADDQ $64, DI\nADDQ $64, R10\nMOVQ R10, BX\nMOVQ R9, AX\nDECQ R11\nJNZ half")
+	g.ins("ADDQ $8, AX\nADDQ $128, SI\nDECQ CX\nJNZ loop")
+	for c := 0; c < 8; c += 2 {
+		g.block("STORE_BYTES_PAIR", func() {
+			g.ins("VPHADDD Y%d, Y%[2]d, Y%[2]d\nVPERMQ $0xd8, Y%[2]d, Y%[2]d\nVPADDD %[3]d(BX), Y%[2]d, Y%[2]d\nVMOVDQU Y%[2]d, %[3]d(DI)", c+1, c, 16*c)
+		})
 	}
 	g.end()
 }
 
-// bytesAMX writes a kernel of some tile registers' rows of int8. Registers 0 to 3 are the
-// sums, 4 and 5 tiles of A, 6 and 7 of the panel: 16 groups of four steps.
-func (g *gen) bytesAMX(name string, tiles int) {
-	g.text(name, bytesParams, fmt.Sprintf("is a BytesKernel of %d rows of int8, where k is a multiple of 16 and the panel starts with zeros.", 16*tiles))
+// bytesAMX writes a kernel of 32 rows of int8. Tile registers 0 to 3 are the sums, 4 and 5
+// tiles of A, 6 and 7 of the panel: 16 groups of four steps.
+func (g *gen) bytesAMX(name string) {
+	g.text(name, bytesParams, "is a BytesKernel of 32 rows of int8, where k is a multiple of 16 and the panel starts with zeros.")
 	g.loadBytesArgs()
-	for i := range 2 * tiles {
+	g.ins("MOVQ R8, R9\nMOVQ R12, DX\nSHLQ $4, DX\nADDQ AX, DX\nADDQ $128, BX\nLEAQ 64(BX), SI\nMOVQ $128, R8\nSHRQ $4, CX")
+	for i := range 4 {
 		g.ins("TILEZERO(%d)", i)
 	}
-	g.block("POINT_AMX_BYTES", func() {
-		g.ins("MOVQ R8, R9\nMOVQ R12, DX\nSHLQ $4, DX\nADDQ AX, DX\nADDQ $128, BX\nLEAQ 64(BX), SI\nMOVQ $128, R8\nSHRQ $4, CX")
-	})
 	g.label("loop")
 	g.ins("%s\n%s", amd64.TileLoad(6, amd64.BX, amd64.R8, 0), amd64.TileLoad(4, amd64.AX, amd64.R12, 0))
 	g.ins("%s\n%s", amd64.TDPBSSD(0, 4, 6), amd64.TileLoad(7, amd64.SI, amd64.R8, 0))
-	g.ins("%s", amd64.TDPBSSD(1, 4, 7))
-	if tiles == 2 {
-		g.ins("%s\n%s\n%s", amd64.TileLoad(5, amd64.DX, amd64.R12, 0), amd64.TDPBSSD(2, 5, 6), amd64.TDPBSSD(3, 5, 7))
-	}
-	g.block("NEXT_AMX_BYTES", func() {
-		g.ins("ADDQ $64, AX\nADDQ $64, DX\nADDQ $2048, BX\nADDQ $2048, SI\nDECQ CX\nJNZ loop")
-	})
-	for i := range tiles {
-		g.ins("LEAQ 64(DI), SI")
-		g.ins("%s\n%s", amd64.TileStore(2*i, amd64.DI, amd64.R9, 0), amd64.TileStore(2*i+1, amd64.SI, amd64.R9, 0))
-		if i < tiles-1 {
-			g.ins("MOVQ R9, R11\nSHLQ $4, R11\nADDQ R11, DI")
-		}
-	}
+	g.ins("%s\n%s", amd64.TDPBSSD(1, 4, 7), amd64.TileLoad(5, amd64.DX, amd64.R12, 0))
+	g.ins("%s\n%s", amd64.TDPBSSD(2, 5, 6), amd64.TDPBSSD(3, 5, 7))
+	g.ins("ADDQ $64, AX\nADDQ $64, DX\nADDQ $2048, BX\nADDQ $2048, SI\nDECQ CX\nJNZ loop")
+	g.ins("%s\n%s", amd64.TileStore(0, amd64.DI, amd64.R9, 0), amd64.TileStore(1, amd64.DI, amd64.R9, 64))
+	g.ins("MOVQ R9, R11\nSHLQ $4, R11\nADDQ R11, DI")
+	g.ins("%s\n%s", amd64.TileStore(2, amd64.DI, amd64.R9, 0), amd64.TileStore(3, amd64.DI, amd64.R9, 64))
 	g.ins("RET")
 }
 
-// bytesARM64 writes the kernels on int8 for arm64: dot products of four bytes.
-func bytesARM64() *gen {
+// neonDot writes the kernels on int8 for arm64: dot products of four bytes. Two rows share
+// the loads of a panel.
+func neonDot() *gen {
 	g := &gen{file: asm.NewFile("dot_arm64"), doc: "// Kernels on 8-bit integers, by the dot products of Advanced SIMD (FEAT_DotProd).\n\n"}
-	for _, rows := range []int{1, 2} {
-		g.text(fmt.Sprintf("bytesNEON%d", rows), bytesParams, fmt.Sprintf("is a BytesKernel of %d rows of int8, where k is a multiple of 4.", rows))
-		line := func(first int) string {
-			return fmt.Sprintf("[V%d.S4, V%d.S4, V%d.S4, V%d.S4]", first, first+1, first+2, first+3)
-		}
-		g.ins("MOVD k+0(FP), R0\nMOVD a+8(FP), R1\nMOVD lda+16(FP), R2\nMOVD b+24(FP), R3\nMOVD d+32(FP), R4\nMOVD ldd+40(FP), R5")
-		g.ins("VLD1.P 64(R3), %s\nVLD1.P 64(R3), %s\nADD R1, R2", line(0), line(4))
-		for c := range 8 * (rows - 1) {
-			g.ins("%s", arm64.Move(8+c, c))
-		}
-		g.label("loop")
-		g.ins("VLD1.P 16(R1), [V24.B16]")
-		if rows == 2 {
-			g.ins("VLD1.P 16(R2), [V25.B16]")
-		}
-		for u := range 4 {
-			g.block(fmt.Sprintf("SDOT_STEP_%d", rows), func() {
-				for half := range 2 {
-					g.ins("VLD1.P 64(R3), %s", line(16+4*half))
-				}
-				for i := range rows {
-					for c := range 8 {
-						g.ins("%s", arm64.DotByElement(8*i+c, 16+c, 24+i, u))
-					}
-				}
-			}, "step", u)
-		}
-		g.ins("SUBS $4, R0\nBNE loop")
-		for i := range rows {
-			g.ins("VST1.P %s, 64(R4)\nVST1 %s, (R4)", line(8*i), line(8*i+4))
-			if i < rows-1 {
-				g.ins("SUB $64, R4\nADD R5, R4")
-			}
-		}
-		g.ins("RET")
+	g.text("bytesNEON2", bytesParams, "is a BytesKernel of two rows of int8, where k is a multiple of 4.")
+	line := func(first int) string {
+		return fmt.Sprintf("[V%d.S4, V%d.S4, V%d.S4, V%d.S4]", first, first+1, first+2, first+3)
 	}
+	g.ins("MOVD k+0(FP), R0\nMOVD a+8(FP), R1\nMOVD lda+16(FP), R2\nMOVD b+24(FP), R3\nMOVD d+32(FP), R4\nMOVD ldd+40(FP), R5")
+	g.ins("VLD1 (R3), %s\nVLD1.P 64(R3), %s\nVLD1 (R3), %s\nVLD1.P 64(R3), %s\nADD R1, R2", line(0), line(8), line(4), line(12))
+	g.label("loop")
+	g.ins("VLD1.P 16(R1), [V24.B16]\nVLD1.P 16(R2), [V25.B16]")
+	for u := range 4 {
+		g.block("SDOT_STEP", func() {
+			g.ins("VLD1.P 64(R3), %s\nVLD1.P 64(R3), %s", line(16), line(20))
+			for c := range 8 {
+				g.block("SDOT_COLUMNS", func() {
+					g.ins("%s\n%s", arm64.DotByElement(c, 16+c, 24, u), arm64.DotByElement(8+c, 16+c, 25, u))
+				}, "c", c)
+			}
+		}, "step", u)
+	}
+	g.ins("SUBS $4, R0\nBNE loop\nADD R4, R5")
+	for _, half := range []int{0, 4} {
+		g.ins("VST1.P %s, 64(R4)\nVST1.P %s, 64(R5)", line(half), line(8+half))
+	}
+	g.ins("RET")
 	return g
 }

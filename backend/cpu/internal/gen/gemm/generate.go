@@ -29,7 +29,7 @@ func Package() *asm.Package {
 		gens      []*gen
 	}{
 		{"macros_amd64", amd64.Encodings(), []*gen{avx512(), avx512Pairs(), avx512Pack(), amx(), amxRuns(), avx512Conv(), avx2(), avx512VNNI()}},
-		{"macros_arm64", arm64.Encodings(), []*gen{neon(), bytesARM64()}},
+		{"macros_arm64", arm64.Encodings(), []*gen{neon(), neonDot()}},
 	} {
 		unit := &asm.Unit{Header: u.header, Preface: header, Encodings: u.encodings, Docs: docs}
 		for _, g := range u.gens {

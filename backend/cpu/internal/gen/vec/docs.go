@@ -29,6 +29,8 @@ var docs = map[string]string{
 	"COPY_SIGN":          "gives v0 the sign of another.",
 	"CLAMP":              "clamps v0 to two constants; a NaN stays.",
 	"STRETCHES":          "sets pointers to equal stretches of the elements, or goes to short.",
+	"NEXT_OF_STRETCHES":  "goes to the next elements of the stretches.",
+	"SUM_64":             "adds up v4 and v5, float64, and all their lanes, to lane 0 of v0.",
 	"STRETCHES_END":      "goes on behind the stretches.",
 	"FOLD_F32":           "folds a vector of float32.",
 	"FOLD_F16":           "folds a vector of float16.",

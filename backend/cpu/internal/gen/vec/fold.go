@@ -45,9 +45,11 @@ func (a *emitter) foldStreams(s *streams, size int) {
 		addresses = append(addresses, fmt.Sprintf("(%s)(AX*%d)", p, size))
 	}
 	s.body(a, addresses)
-	a.op("ADDQ", a.lanes(), "AX")
-	a.op("CMPQ", "AX", "BX")
-	a.op("JLT", "stretches")
+	a.block("NEXT_OF_STRETCHES", func() {
+		a.op("ADDQ", a.lanes(), "AX")
+		a.op("CMPQ", "AX", "BX")
+		a.op("JLT", "stretches")
+	})
 	s.after(a)
 	a.block("STRETCHES_END", func() {
 		a.op("LEAQ", fmt.Sprintf("(%s)(R13*1)", pointers[len(pointers)-1]), "DI")

@@ -381,14 +381,16 @@ func fold64() fold {
 			a.op("VPXOR", reg(5), reg(5), reg(5))
 		},
 		after: func(a *emitter) {
-			a.op("VADDPD", reg(5), reg(4), reg(4))
-			if a.arm {
-				a.ins("FADDP.D", 0, 4)
-				return
-			}
-			halve(a, "VADDPD")
-			a.op("VPERMILPD", 1, "X4", "X5")
-			a.op("VADDSD", "X5", "X4", "X0")
+			a.block("SUM_64", func() {
+				a.op("VADDPD", reg(5), reg(4), reg(4))
+				if a.arm {
+					a.ins("FADDP.D", 0, 4)
+					return
+				}
+				halve(a, "VADDPD")
+				a.op("VPERMILPD", 1, "X4", "X5")
+				a.op("VADDSD", "X5", "X4", "X0")
+			})
 		},
 	}
 }

@@ -236,29 +236,35 @@ func (a *emitter) loopNEON(k *kernel) {
 func (a *emitter) foldStreamsNEON(s *streams, size int) {
 	pointers := []string{"R0", "R10", "R11", "R12"}
 	addresses := make([]string, len(pointers))
-	a.line("LSR $2, R8, R13")
-	a.line("AND $-4, R13")
-	a.line("CBZ R13, short")
-	a.line("LSL $%d, R13, R14", map[int]int{2: 1, 4: 2}[size])
-	for i, p := range pointers {
-		addresses[i] = "(" + p + ")"
-		if i > 0 {
-			a.line("ADD R14, %s, %s", pointers[i-1], p)
+	a.block("STRETCHES", func() {
+		a.line("LSR $2, R8, R13")
+		a.line("AND $-4, R13")
+		a.line("CBZ R13, short")
+		a.line("LSL $%d, R13, R14", map[int]int{2: 1, 4: 2}[size])
+		for i, p := range pointers {
+			addresses[i] = "(" + p + ")"
+			if i > 0 {
+				a.line("ADD R14, %s, %s", pointers[i-1], p)
+			}
 		}
-	}
+	})
 	s.before(a)
 	a.line("MOVD R13, R14")
 	a.label("stretches")
 	s.body(a, addresses)
-	for _, p := range pointers {
-		a.line("ADD $%d, %s", 4*size, p)
-	}
-	a.line("SUBS $4, R14")
-	a.line("BNE stretches")
+	a.block("NEXT_OF_STRETCHES", func() {
+		for _, p := range pointers {
+			a.line("ADD $%d, %s", 4*size, p)
+		}
+		a.line("SUBS $4, R14")
+		a.line("BNE stretches")
+	})
 	s.after(a)
-	a.line("MOVD R12, R0")
-	a.line("SUB R13<<2, R8")
-	a.label("short")
+	a.block("STRETCHES_END", func() {
+		a.line("MOVD R12, R0")
+		a.line("SUB R13<<2, R8")
+		a.label("short")
+	})
 }
 
 // writeNEON writes a pass; s is at R7.
