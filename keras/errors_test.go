@@ -53,6 +53,23 @@ var errorCases = map[string]func(t *testing.T) error{
 		_, err := classifier(t).Fit(context.Background(), d, quiet)
 		return err
 	},
+	"A policy without 8-bit integers": func(t *testing.T) error {
+		m := keras.Sequential(&layers.Dense{Units: 4}, &layers.Dense{Units: 2, Name: "head", DType: "mixed_float16"})
+		if _, err := m.Predict(context.Background(), keras.NewTensor(make([]float32, 4), 1, 4)); err != nil {
+			t.Fatal(err)
+		}
+		return m.Quantize("int8")
+	},
+	"Training a quantized model": func(t *testing.T) error {
+		m := classifier(t)
+		if _, err := m.Predict(context.Background(), keras.NewTensor(make([]float32, 4), 1, 4)); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Quantize("int8"); err != nil {
+			t.Fatal(err)
+		}
+		return m.TrainStep(context.Background(), keras.Batch{X: keras.NewTensor(make([]float32, 4), 1, 4), Y: keras.NewTensor([]int32{0}, 1)})
+	},
 	"Integers where floats are wanted": func(t *testing.T) error {
 		x := keras.InputOf(keras.Int32, 4)
 		_, err := keras.NewModel(x, keras.Apply(&layers.Dense{Units: 2}, x))

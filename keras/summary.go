@@ -9,6 +9,7 @@ import (
 
 	"github.com/rivo/uniseg"
 
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras/internal/console"
@@ -187,7 +188,10 @@ func layerTypes(l layers.Layer) (compute, variable string) {
 			return
 		}
 		p := layers.BaseOf(l).Policy()
-		in, of = add(in, p.Compute), add(of, p.Variable)
+		if in = add(in, p.Compute); p.Int8 {
+			of = add(of, dtype.Int8)
+		}
+		of = add(of, p.Variable)
 	}
 	visit(l)
 	return strings.Join(in, ", "), strings.Join(of, ", ")

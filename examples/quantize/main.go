@@ -1,0 +1,100 @@
+// Command quantize trains a digit classifier, replaces its weights by 8-bit
+// integers with Model.Quantize, and compares both models: the program of
+// docs/quantization.md.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/mezzo-ml/mezzo/examples/interrupt"
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
+	"github.com/mezzo-ml/mezzo/keras/datasets/mnist"
+	"github.com/mezzo-ml/mezzo/keras/metrics"
+	"github.com/mezzo-ml/mezzo/keras/saving"
+	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/losses"
+	"github.com/mezzo-ml/mezzo/optimizers"
+	"github.com/mezzo-ml/mezzo/policy"
+)
+
+var (
+	policyName = flag.String("policy", "float32", "policy of the training: float32 or mixed_bfloat16")
+	units      = flag.Int("units", 512, "units of the hidden layers")
+	epochs     = flag.Int("epochs", 3, "epochs")
+	data       = flag.String("data", "digits", `data: "digits" (built in), "mnist" (downloaded once), or a directory with the MNIST files`)
+)
+
+func main() { interrupt.Main(run) }
+
+func load(ctx context.Context) (train, test *keras.Pipeline, err error) {
+	switch *data {
+	case "digits":
+		return digits.Load()
+	case "mnist":
+		return mnist.LoadContext(ctx, "", mnist.Progbar(os.Stderr))
+	}
+	return mnist.Load(*data)
+}
+
+func run(ctx context.Context) error {
+	if _, err := policy.Parse(*policyName); err != nil {
+		return err
+	}
+	policy.SetGlobal(*policyName)
+	model := keras.Sequential(
+		&layers.Dense{Units: *units, Activation: "relu"},
+		&layers.Dense{Units: *units, Activation: "relu"},
+		&layers.Dense{Units: 10},
+	)
+	err := model.Compile(keras.CompileConfig{
+		Loss:      &losses.SparseCategoricalCrossentropy{FromLogits: true},
+		Optimizer: &optimizers.Adam{},
+		Metrics:   []metrics.Metric{&metrics.SparseCategoricalAccuracy{Name: "accuracy"}},
+	})
+	if err != nil {
+		return err
+	}
+	train, test, err := load(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := model.Fit(ctx, train, keras.FitConfig{BatchSize: 128, Epochs: *epochs, Verbose: keras.VerbositySilent}); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "quantize")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	report := func(name string) error {
+		scores, err := model.Evaluate(ctx, test)
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(dir, name+".keras")
+		if err := saving.Save(path, model); err != nil {
+			return err
+		}
+		file, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%-7s test accuracy %.4f, file %7d bytes\n", name, scores.Get("accuracy"), file.Size())
+		return nil
+	}
+	if err := report("float"); err != nil {
+		return err
+	}
+	if err := model.Quantize("int8"); err != nil {
+		return err
+	}
+	if err := report("int8"); err != nil {
+		return err
+	}
+	return model.Summary(os.Stdout)
+}
