@@ -111,7 +111,12 @@ func Quantize(l Layer) error {
 	replaced := &Weight{local: old.local, compute: dtype.Int8}
 	replaced.Variable = tensor.NewVariable(old.Name(), dtype.Int8, old.Shape(), nil)
 	scale := &Weight{local: old.local + "_scale", compute: b.policy.Compute}
-	scale.Variable = tensor.NewVariable(old.Name()+"_scale", old.DType(), shape, nil)
+	scale.Variable = tensor.NewVariable(old.Name()+"_scale", old.DType(), shape, func(dst []float64) error {
+		for i := range dst { // as in a layer that is built with the policy
+			dst[i] = 1
+		}
+		return nil
+	})
 	for _, w := range []*Weight{replaced, scale} {
 		w.SetTrainable(false)
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/saving"
+	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/policy"
 )
 
 // quantizedCase is what Keras makes of a model by quantize("int8"); see
@@ -102,6 +104,30 @@ func sameWeights(t *testing.T, got, want *keras.Model) {
 		if err != nil || err2 != nil || !g[i].Type().Equal(w[i].Type()) || !bytes.Equal(a, b) {
 			t.Errorf("weight %s is %v, want %s, %v, with the same bits; errors %v, %v", g[i].Name(), g[i].Type(), w[i].Name(), w[i].Type(), err, err2)
 		}
+	}
+}
+
+// TestQuantizedWithPolicy: a quantized model is loaded under another policy.
+func TestQuantizedWithPolicy(t *testing.T) {
+	c := quantizedCases(t)["dense"]
+	load := func(name string) (*keras.Model, error) {
+		p, err := policy.Parse(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return saving.Load(c.after, saving.WithPolicy(p))
+	}
+	m, err := load("mixed_bfloat16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range m.Layers() {
+		if got := layers.BaseOf(l).Policy().Name; got != "int8_from_mixed_bfloat16" {
+			t.Errorf("got policy %s", got)
+		}
+	}
+	if _, err := load("mixed_float16"); err == nil || !strings.Contains(err.Error(), "int8 does not work well with compute type float16") {
+		t.Errorf("got error %v", err)
 	}
 }
 

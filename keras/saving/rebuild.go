@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"sort"
+	"strings"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -32,16 +33,21 @@ func rebuildWith(b *builder, o *object, c config) (*keras.Model, error) {
 	if c.policy != nil {
 		general := generalPolicy(o)
 		b.repolicy = func(name string) string {
-			if name == general || name == "" {
+			source, quantized := strings.CutPrefix(name, int8From)
+			switch {
+			case source != general && name != "":
+				return name
+			case !quantized:
 				return c.policy.Name
 			}
-			return name
+			return int8From + c.policy.Name // an error of the layer where there is none
 		}
 	}
 	return b.model(o, 0)
 }
 
-// generalPolicy is the policy of most layers, the first one of several.
+// generalPolicy is the policy of most layers, the first one of several. Those of quantized
+// layers count as what they are made from.
 func generalPolicy(o *object) (general string) {
 	counts := map[string]int{}
 	var order []string
@@ -58,6 +64,7 @@ func generalPolicy(o *object) (general string) {
 			return
 		}
 		if p, err := policyOf(o.Config["dtype"]); err == nil && o.Class != "InputLayer" {
+			p = strings.TrimPrefix(p, int8From)
 			if counts[p] == 0 {
 				order = append(order, p)
 			}
