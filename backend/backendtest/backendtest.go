@@ -140,7 +140,7 @@ func checkIndexError(err error, c op.Code) error {
 	var e *driver.IndexError
 	switch {
 	case !errors.As(err, &e):
-		return fmt.Errorf("index out of range: got error %v, want a *driver.IndexError", err)
+		return fmt.Errorf("index out of range: got error %w, want a *driver.IndexError", err)
 	case e.Op != c || e.Position != 1 || e.Got != -1 && e.Got != 4 || e.Size != 4:
 		return fmt.Errorf("got %+v, want op %v, size 4 and the index at position 1, -1 or 4", *e, c)
 	}

@@ -32,19 +32,20 @@ import (
 // DType is the type of a tensor's elements. The zero value is Invalid.
 type DType uint8
 
-// The element types, in order of promotion but for Uint8 and Int8, and for
-// Float16 and BFloat16: of these pairs neither holds the other.
+// The element types, in order of promotion but for Float16 and BFloat16, of
+// which neither holds the other, and Int8, which is last because kernels of
+// devices know the others by their numbers.
 const (
 	Invalid DType = iota
 	Bool
 	Uint8
-	Int8
 	Int32
 	Int64
 	Float16
 	BFloat16
 	Float32
 	Float64
+	Int8
 	count
 )
 
@@ -96,7 +97,7 @@ func Parse(name string) (DType, error) {
 	return Invalid, fmt.Errorf("dtype: got %q, want one of %s", name, strings.Join(names, ", "))
 }
 
-// All returns every type but Invalid, in the order of the constants.
+// All returns every type but Invalid, in order of promotion.
 func All() []DType {
 	return []DType{Bool, Uint8, Int8, Int32, Int64, Float16, BFloat16, Float32, Float64}
 }
@@ -279,14 +280,18 @@ func Promote(a, b DType) DType {
 		return Invalid
 	case a != b && a.Is16() && b.Is16():
 		return Float32
-	case a != b && isByte(a) && isByte(b):
-		return Int32
+	case a == Int8 || b == Int8:
+		switch other := a + b - Int8; other {
+		case Bool, Int8:
+			return Int8
+		case Uint8:
+			return Int32
+		default:
+			return other
+		}
 	}
 	return max(a, b)
 }
-
-// isByte reports whether d is an integer of 8 bits.
-func isByte(d DType) bool { return d == Uint8 || d == Int8 }
 
 // MarshalText returns the name of d. It is an error for Invalid.
 func (d DType) MarshalText() ([]byte, error) {
