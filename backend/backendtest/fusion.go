@@ -3,6 +3,7 @@ package backendtest
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/driver"
@@ -129,7 +130,7 @@ func randomBody(r *rand.Rand, d driver.Device) fusion {
 		{{4099}, {4099}, {1}, {}},
 	}[r.IntN(6)]
 	f := fusion{body: &op.Body{}}
-	all := dtype.All()
+	all := slices.DeleteFunc(dtype.All(), func(t dtype.DType) bool { return !d.Supports(op.Param, t) })
 	for i := range 1 + r.IntN(4) {
 		dt := all[r.IntN(len(all))]
 		if r.IntN(2) == 0 { // mostly floats
