@@ -15,6 +15,7 @@ import (
 var notExported = []op.Code{
 	op.RandomUniform,           // inference draws nothing
 	op.RoundE4M3, op.RoundE5M2, // of 8-bit policies: exported under float32
+	op.QuantizedMatMul,                    // ONNX quantizes tensors, and not rows
 	op.Stats, op.Unique, op.ScatterUpdate, // of the precision doctor and of optimizers
 	op.ConvKernelGrad, op.MaxPoolGrad, op.MaxPoolGradGrad, op.AvgPoolGrad, // gradients
 	op.RNNGrad, op.SoftmaxGrad, op.LayerNormGrad, op.AttentionGrad, // gradients
