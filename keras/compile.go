@@ -78,6 +78,7 @@ type training struct {
 	scaler     *optimizers.LossScaleOptimizer // nil when losses are not scaled
 	outputs    []output                       // nil until prepared
 	total      *metrics.Mean                  // the loss over an epoch
+	floats     bool                           // no layer is quantized, as a step has checked
 	guard      *guard                         // nil: steps that are not finite are applied
 	trained    *trained                       // nil until prepared
 	train      *tensor.Func[Batch, none]
@@ -225,8 +226,11 @@ func (m *Model) ready(b Batch) error {
 	if m.training == nil {
 		return m.errorf("%w; call Compile before Fit, Evaluate or TrainOnBatch", ErrNotCompiled)
 	}
-	if err := m.quantized(); err != nil {
-		return err
+	if !m.training.floats { // Quantize compiles anew
+		if err := m.quantized(); err != nil {
+			return err
+		}
+		m.training.floats = true
 	}
 	return m.readyFor(m.training.ownTrain, b)
 }

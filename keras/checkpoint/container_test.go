@@ -128,7 +128,7 @@ func TestReadErrors(t *testing.T) {
 		{flipped, fmt.Sprintf("got SHA-256 %x, want %x; the file is damaged", sum, flipped[len(flipped)-32:])},
 		{forge("{"), "header: unexpected end of JSON input"},
 		{append([]byte(magic), "\x01\x00\x00\x00\xff\xff\xff\xff................................"...), "header: got 4294967295 bytes, want at most 0; the file is damaged"},
-		{array("float8", "[1]"), `array w: dtype: got "float8", want one of bool, uint8, int32, int64, float16, bfloat16, float32, float64`},
+		{array("float8", "[1]"), `array w: dtype: got "float8", want one of bool, uint8, int8, int32, int64, float16, bfloat16, float32, float64`},
 		{array("float32", "[-1]"), "array w: got shape [-1], want sizes of 0 or more"},
 		{array("float32", "[4611686018427387904,4]"), "array w: float32[4611686018427387904 4] is larger than the file"},
 		{array("float32", "[3]"), "array w: got a file of 136 bytes, want 172 or more; it is truncated"},

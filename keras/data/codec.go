@@ -96,7 +96,7 @@ func (r *decoder) byte() int {
 
 func (r *decoder) tensor() *keras.Tensor {
 	t := op.Type{DType: dtype.DType(r.byte())}
-	if t.DType < dtype.Bool || t.DType > dtype.Float64 {
+	if t.DType.Size() == 0 {
 		r.err = fmt.Errorf("got element type %d, which there is not", t.DType)
 		return nil
 	}
