@@ -183,7 +183,7 @@ func TestAssemble(t *testing.T) {
 				chains = append(chains, c)
 			}
 		}
-		for _, d := range dtype.All() {
+		for _, d := range types() {
 			for _, c := range op.Codes() {
 				info := c.Info()
 				if info.Class != op.Elementwise || info.Args < 1 || c == op.Cast || c == op.ExtraOutput || c == op.Fused {
@@ -201,7 +201,7 @@ func TestAssemble(t *testing.T) {
 					add(inputs, op.Instr{Op: c, DType: r.DType})
 				}
 			}
-			for _, to := range dtype.All() {
+			for _, to := range types() {
 				add([]dtype.DType{d}, op.Instr{Op: op.Cast, DType: to})
 			}
 		}
