@@ -30,12 +30,17 @@ const (
 // Caches lists them.
 var Caches = []Cache{PackedOperands, ShadowWeights, Plans, Programs, Arenas, Results, CapturedGraphs}
 
+// folding is the word of what changes the last bits of results: see Folds. Words for
+// several things leave it out.
+const folding = "folding"
+
 // Skips is the caches and the optional passes of ir.Optimize that MEZZO_SKIP switches
 // off.
 type Skips struct {
-	caches map[Cache]bool
-	passes []string
-	key    string
+	caches  map[Cache]bool
+	passes  []string
+	folding bool
+	key     string
 }
 
 // ParseSkips reads a value of MEZZO_SKIP: a comma-separated list of caches and
@@ -55,7 +60,8 @@ func ParseSkips(list string) (*Skips, error) {
 				s.passes = append(s.passes, p)
 			}
 		}
-		if word != "" && !caches && !passes && !s.caches[Cache(word)] && !slices.Contains(s.passes, word) {
+		s.folding = s.folding || word == folding
+		if word != "" && word != folding && !caches && !passes && !s.caches[Cache(word)] && !slices.Contains(s.passes, word) {
 			return nil, fmt.Errorf("MEZZO_SKIP: unknown word %q; want a comma-separated list of %s", word, strings.Join(SkipWords(), ", "))
 		}
 	}
@@ -73,7 +79,7 @@ func SkipWords() []string {
 	for _, c := range Caches {
 		words = append(words, string(c))
 	}
-	return append(words, ir.OptionalPasses()...)
+	return append(append(words, folding), ir.OptionalPasses()...)
 }
 
 // skips is the current setting.
@@ -91,6 +97,10 @@ var skips = func() (now atomic.Pointer[Skips]) {
 // and when it compiles code that could.
 func Keeps(c Cache) bool { return !skips.Load().caches[c] }
 
+// Folds reports whether predictions fold batch normalization into the kernels before it:
+// see tensor.Func.FoldNormalization.
+func Folds() bool { return !skips.Load().folding }
+
 // SkippedPasses lists the optional passes that every compilation leaves out.
 func SkippedPasses() []string { return skips.Load().passes }
 
@@ -100,4 +110,4 @@ func SetSkips(s *Skips) (before *Skips) { return skips.Swap(s) }
 
 // Skipping reports whether anything is switched off: plans, memory and allocations then
 // differ from the expectations of tests.
-func Skipping() bool { s := skips.Load(); return s.key != "" || len(s.passes) > 0 }
+func Skipping() bool { s := skips.Load(); return s.key != "" || len(s.passes) > 0 || s.folding }

@@ -116,6 +116,7 @@ func (m *Model) predictable(x *Tensor) error {
 	}
 	if m.prediction == nil {
 		m.prediction = Function(func(x *Tensor) *Tensor { return m.call(layers.Pass{}, x, true) }, m)
+		m.prediction.FoldNormalization(true)
 		if m.plans > 0 {
 			m.prediction.KeepPlans(m.plans)
 		}

@@ -135,7 +135,7 @@ func (tr *trace) mask(cond *Tensor, selected func(*Variable) bool) {
 type source struct {
 	argument int       // ≥ 0: this argument of the Function
 	variable *Variable // the variable's value when the program runs
-	shadow   *shadow   // the same of its copy in 16 bits
+	shadow   *shadow   // the same of a copy that is kept
 	data     *storage  // else: these elements
 }
 
@@ -145,12 +145,14 @@ type capture struct {
 	trace   *trace
 	sources []source
 	values  map[*Tensor]*ir.Value
-	taken   map[*ir.Value]bool // values that are outputs already
-	shadows bool               // variables cast to 16 bits are read from copies that are kept
+	taken   map[*ir.Value]bool  // values that are outputs already
+	shadows bool                // variables cast to 16 bits are read from copies that are kept
+	instead map[*Tensor]*Tensor // values that stand for others; see foldChains
+	derived map[*Tensor]*shadow // values that are read from copies that are kept; see derive
 }
 
 func newCapture(tr *trace) *capture {
-	return &capture{graph: ir.New(0), trace: tr, values: map[*Tensor]*ir.Value{}, taken: map[*ir.Value]bool{}}
+	return &capture{graph: ir.New(0), trace: tr, values: map[*Tensor]*ir.Value{}, taken: map[*ir.Value]bool{}, instead: map[*Tensor]*Tensor{}, derived: map[*Tensor]*shadow{}}
 }
 
 // roots adds everything that ts depend on, in the order it was recorded.
@@ -166,7 +168,10 @@ func (c *capture) roots(ts ...*Tensor) {
 		}
 		seen[t] = true
 		all = append(all, t)
-		if t.data == nil && c.shadowed(t) == nil { // a computed tensor is an input, whatever computed it
+		switch {
+		case c.instead[t] != nil:
+			stack = append(stack, c.instead[t])
+		case t.data == nil && c.shadowed(t) == nil && c.derived[t] == nil: // a computed tensor is an input, whatever computed it
 			stack = append(stack, t.args...)
 		}
 	}
@@ -192,6 +197,13 @@ func (c *capture) shadowed(t *Tensor) *Variable {
 
 func (c *capture) add(t *Tensor) {
 	switch {
+	case c.instead[t] != nil:
+		if c.values[c.instead[t]] == nil {
+			c.add(c.instead[t]) // recorded after t
+		}
+		c.values[t] = c.values[c.instead[t]]
+	case c.derived[t] != nil:
+		c.input(t, source{argument: -1, shadow: c.derived[t]})
 	case c.trace != nil && t.trace != nil && t.trace != c.trace:
 		Fail("Function", "%v was recorded by a Function that has returned; return it from that Function instead", t.typ)
 	case t.argument >= 0 && c.trace != nil:

@@ -375,6 +375,7 @@ type core struct {
 	preconditions []func() error // of the owners
 	options       ir.Options
 	castAlways    bool      // see KeepCasts
+	folds         bool      // see FoldNormalization
 	plans         []*plan   // the one that was used last first
 	maxPlans      int       // 0: the default
 	told          bool      // that shapes keep changing

@@ -177,7 +177,7 @@ func (p *plan) finish(sources []source) {
 		case s.variable != nil:
 			p.variables = append(p.variables, s.variable)
 		case s.shadow != nil:
-			p.variables = append(p.variables, s.shadow.of)
+			p.variables = append(p.variables, s.shadow.from...)
 		}
 	}
 	for _, w := range p.written {
@@ -330,7 +330,7 @@ func (p *plan) place(ctx context.Context, c *call, i int) (err error) {
 		if err != nil {
 			return err
 		}
-		w.shadow.made.Store(0) // should the run fail
+		w.shadow.mark(0) // should the run fail
 		c.outBufs[i] = s.buf
 		return nil
 	}
@@ -352,7 +352,7 @@ func (p *plan) settle() {
 			w.shadow.store, p.spare[i] = p.spare[i], w.shadow.store
 		}
 		if w.shadow != nil {
-			w.shadow.made.Store(w.variable.store.Load().buf.Version())
+			w.shadow.mark(w.variable.store.Load().buf.Version())
 		}
 	}
 }

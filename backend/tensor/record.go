@@ -140,7 +140,7 @@ func (fn *Func[In, Out]) compile(ctx context.Context, in In, o ir.Options) (*pla
 		for _, r := range results {
 			p.tags = append(p.tags, r.returned())
 		}
-		return p.compile(ctx, tr, results, o, !fn.core.castAlways && !o.Watch && backend.Keeps(backend.ShadowWeights))
+		return p.compile(ctx, tr, results, o, !fn.core.castAlways && !o.Watch && backend.Keeps(backend.ShadowWeights), fn.core.folds && !o.Watch)
 	})
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func (fn *Func[In, Out]) compile(ctx context.Context, in In, o ir.Options) (*pla
 
 // compile compiles the recording tr with these results. The 16-bit copies of assigned
 // variables are results too.
-func (p *plan) compile(ctx context.Context, tr *trace, results []*Tensor, o ir.Options, shadows bool) error {
+func (p *plan) compile(ctx context.Context, tr *trace, results []*Tensor, o ir.Options, shadows, folds bool) error {
 	var roots []*Tensor
 	for _, v := range tr.assigned {
 		p.written = append(p.written, written{variable: v})
@@ -165,6 +165,9 @@ func (p *plan) compile(ctx context.Context, tr *trace, results []*Tensor, o ir.O
 	paint(roots...)
 	c := newCapture(tr)
 	c.shadows = shadows
+	if folds {
+		c.foldChains(roots)
+	}
 	c.roots(roots...)
 	roots = slices.Delete(roots, 0, len(tr.assigned))
 	if shadows {

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/driver"
@@ -14,7 +14,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// shadow is a copy of a variable in a 16-bit type, kept from run to run: the
+// shadow is a value that is computed from variables and kept from run to run. Mostly it
+// is a copy of one in a 16-bit type: the
 // half-precision weights next to the master weights of Micikevicius et al., "Mixed
 // Precision Training", 2018. Programs that cast the variable as it was at their start
 // read the copy, and programs that assign the variable write both in the same pass over
@@ -22,20 +23,23 @@ import (
 // that reads it updates it.
 //
 // A copy exists only for a variable and type that a Function casts, and programs do not
-// keep it that compute layers again in their gradients: see trace.recast.
+// keep it that compute layers again in their gradients: see trace.recast. Kernels into
+// which a normalization is folded are the other kind: see capture.derive.
 type shadow struct {
-	of  *Variable
-	typ op.Type
-
-	// made is the version of the variable's buffer that the copy was made from;
-	// 0 is no copy.
-	made atomic.Uint64
+	of    *Variable   // which owns it
+	from  []*Variable // that it is computed from: of alone for a copy
+	typ   op.Type
+	name  string
+	graph *ir.Graph // that computes it; its inputs are from
+	key   string    // of the graph; "" for a copy
 
 	mu    sync.Mutex // programs that only read may run at a time
+	made  []uint64   // the versions of the buffers of from that it was made from; 0: none
 	store *storage
-	cast  driver.Program // from the variable
-	fresh *storage       // of check
-	in    [1]driver.Buffer
+	make  driver.Program
+	fresh *storage // of check
+	in    []driver.Buffer
+	now   []uint64
 	out   [1]driver.Buffer
 }
 
@@ -46,46 +50,73 @@ func (v *Variable) shadow(d dtype.DType) *shadow {
 			return h
 		}
 	}
-	h := &shadow{of: v, typ: op.Type{DType: d, Shape: v.typ.Shape}}
+	h := &shadow{of: v, from: []*Variable{v}, typ: op.Type{DType: d, Shape: v.typ.Shape}, name: fmt.Sprintf("%s (%v)", v.name, d), graph: ir.New(1)}
+	p := h.graph.Add(op.Param, op.Attr{DType: v.typ.DType, Dims: v.typ.Shape}, v.typ, v.name)
+	h.graph.Output(h.graph.Add(op.Cast, op.Attr{DType: d}, h.typ, h.name, p), -1)
 	v.shadows = append(v.shadows, h)
 	return h
 }
 
 // path names h where values are named: "dense/kernel (float16)".
-func (h *shadow) path() string { return fmt.Sprintf("%s (%v)", h.of.name, h.typ.DType) }
+func (h *shadow) path() string { return h.name }
 
-// ensure returns the elements of h; if read is set, they are the variable's current
-// value.
+// mark says which version of the one variable h holds; 0 is none.
+func (h *shadow) mark(version uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.made = append(h.made[:0], version)
+}
+
+// versions finds the buffers that h is computed from, and their versions.
+func (h *shadow) versions(ctx context.Context) (d driver.Device, err error) {
+	h.in, h.now = h.in[:0], h.now[:0]
+	for _, v := range h.from {
+		s, err := v.ensure(ctx)
+		if err != nil {
+			return nil, err
+		}
+		h.in, h.now, d = append(h.in, s.buf), append(h.now, s.buf.Version()), s.device
+	}
+	return d, nil
+}
+
+// current reports whether the elements of h were made from the buffers that versions found.
+func (h *shadow) current() bool {
+	return slices.Equal(h.made, h.now) && !slices.Contains(h.now, 0)
+}
+
+// ensure returns the elements of h; if read is set, they are computed from the variables'
+// current values.
 func (h *shadow) ensure(ctx context.Context, read bool) (*storage, error) {
-	from, err := h.of.ensure(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	d, err := h.versions(ctx)
 	if err != nil {
 		return nil, err
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	if h.store == nil {
 		if h.store, err = allocate(h.typ.Bytes()); err != nil {
 			return nil, fmt.Errorf("variable %s: %w", h.path(), err)
 		}
 	}
-	if now := from.buf.Version(); read && (now == 0 || h.made.Load() != now) {
-		if err := h.castTo(h.store, from); err != nil {
+	if read && !h.current() {
+		if err := h.compute(d, h.store); err != nil {
 			return nil, fmt.Errorf("variable %s: %w", h.path(), err)
 		}
-		h.made.Store(now)
+		h.made = append(h.made[:0], h.now...)
 	}
 	return h.store, nil
 }
 
-// check reports a copy that passes for current and is not the variable rounded.
+// check reports a copy that passes for current and is not what is computed anew.
 func (h *shadow) check() error {
-	from, err := h.of.ensure(context.Background())
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	d, err := h.versions(context.Background())
 	if err != nil {
 		return err
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.store == nil || h.made.Load() == 0 || h.made.Load() != from.buf.Version() {
+	if h.store == nil || !h.current() {
 		return nil
 	}
 	if h.fresh == nil {
@@ -93,7 +124,7 @@ func (h *shadow) check() error {
 			return err
 		}
 	}
-	if err := h.castTo(h.fresh, from); err != nil {
+	if err := h.compute(d, h.fresh); err != nil {
 		return err
 	}
 	got, err := host(h.store.buf, h.typ.Bytes())
@@ -102,7 +133,7 @@ func (h *shadow) check() error {
 	}
 	want, err := host(h.fresh.buf, h.typ.Bytes())
 	if err == nil && !bytes.Equal(got, want) {
-		err = fmt.Errorf("variable %s: the copy that is kept differs from the variable cast anew, and the version %d that it was made from is the variable's", h.path(), h.made.Load())
+		err = fmt.Errorf("variable %s: the copy that is kept differs from the one computed anew, and the versions %v that it was made from are the variables'", h.path(), h.made)
 	}
 	return err
 }
@@ -131,20 +162,18 @@ func (p *plan) checkShadows() error {
 	return nil
 }
 
-// castTo casts the variable, on its device as any program would.
-func (h *shadow) castTo(to, from *storage) error {
-	if h.cast == nil {
-		g := ir.New(1)
-		p := g.Add(op.Param, op.Attr{DType: h.of.typ.DType, Dims: h.of.typ.Shape}, h.of.typ, h.of.name)
-		g.Output(g.Add(op.Cast, op.Attr{DType: h.typ.DType}, h.typ, h.path(), p), -1)
-		program, _, err := backend.Compile(context.Background(), from.device, g, ir.Options{})
+// compute computes h from the buffers that versions found, on their device as any
+// program would.
+func (h *shadow) compute(d driver.Device, to *storage) error {
+	if h.make == nil {
+		program, _, err := backend.Compile(context.Background(), d, h.graph, ir.Options{})
 		if err != nil {
 			return err
 		}
-		h.cast = program
+		h.make, h.graph = program, nil
 	}
-	h.in[0], h.out[0] = from.buf, to.buf
-	return h.cast.Run(context.Background(), h.in[:], h.out[:])
+	h.out[0] = to.buf
+	return h.make.Run(context.Background(), h.in, h.out[:])
 }
 
 // shadowOf returns the variable that t casts to 16 bits, as it is at the start of

@@ -30,6 +30,7 @@ type Variable struct {
 	making *making                 // of the first value, or nil
 
 	shadows []*shadow // copies in 16 bits, of the types that Functions cast to
+	folded  []*shadow // the variable as a kernel and its bias, with what follows folded in
 
 	// While a Function is recorded:
 	leaf  *Tensor // the value at the start of the step
