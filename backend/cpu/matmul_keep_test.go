@@ -19,12 +19,16 @@ import (
 // TestKeptOperands: packed weights are kept from run to run, made anew after
 // every way to write to their buffer, and never change a bit.
 func TestKeptOperands(t *testing.T) {
-	const m, n, k = 20, 300, 150
+	const n, k = 300, 150
 	weights := func(seed uint64, d dtype.DType) []byte {
 		return randomArray(rand.New(rand.NewPCG(seed, 1)), d, k, n).data
 	}
 	isatest.ForEach(t, func(t *testing.T) {
-		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
+		for _, c := range []struct {
+			m int
+			d dtype.DType
+		}{{20, dtype.Float32}, {20, dtype.BFloat16}, {20, dtype.Float16}, {2, dtype.Float32}, {3, dtype.BFloat16}} {
+			m, d := c.m, c.d
 			p := matMulProgram(t, op.Attr{}, d, m, n, k)
 			x, _ := New().Alloc(m * k * d.Size())
 			if err := x.CopyIn(randomArray(rand.New(rand.NewPCG(1, 1)), d, m, k).data); err != nil {

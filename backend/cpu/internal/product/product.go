@@ -185,7 +185,7 @@ func newProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, dims *dims, leastPa
 		k.strips, k.narrowStrips = set.Strips[kind], set.NarrowStrips[kind]
 	}
 	k.tileEpilogue, k.lowEpilogue = newTileEpilogue(b, v, set, k.N), newLowEpilogue(b, v, set, k.N)
-	if k.batches == 1 && k.m > k.tiles.MR && k.m <= CacheRows && k.b.size*k.N*k.k >= CacheBytes && backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1]) {
+	if k.batches == 1 && k.m > 1 && k.m <= CacheRows && k.b.size*k.N*k.k >= CacheBytes && backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1]) {
 		unkept := *k
 		unkept.settle(b)
 		k.uncached = &unkept
