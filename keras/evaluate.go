@@ -78,7 +78,8 @@ func readRows(d Dataset) int {
 // trains the model: they compute with the weights between two steps.
 // Predictions of a model with layers that keep a state between calls, such as
 // a Stateful RNN, run one after the other. Release of the result makes its
-// memory available to the next call.
+// memory available to the next call. Batch normalization is folded into the
+// kernels before it, which changes the last bits of what Evaluate computes.
 func (m *Model) Predict(ctx context.Context, x *Tensor) (y *Tensor, err error) {
 	defer tensor.Catch(&err)
 	if err := needs(ctx, "Predict"); err != nil {

@@ -20,7 +20,8 @@
 // attention that nobody chose, and prints the distribution of the first peer's time
 // divided by Mezzo's and the worst rows; -least 10ms -reps 5 is enough for that.
 //
-// With -memory it prints what the steps need and that they do not grow.
+// With -memory it prints what the steps need and that they do not grow; with -latency,
+// the 50th and 99th percentile of the times of single calls.
 package main
 
 import (
@@ -57,6 +58,7 @@ var (
 	seed     = flag.Uint64("seed", 1, "of -random")
 	worst    = flag.Int("worst", 20, "how many of the worst rows -random prints")
 	memory   = flag.Bool("memory", false, "print what training steps need in memory, instead of times")
+	single   = flag.Int("latency", 0, "time so many single calls of each of -rows, and print the 50th and 99th percentile")
 	examined = flag.Bool("doctor", false, "print what it costs to examine training steps (keras/doctor), in steps under float32")
 )
 
@@ -150,6 +152,9 @@ func run(ctx context.Context, w io.Writer) error {
 	fmt.Fprintf(w, "%s; %s; %d threads\n\n", policy.EffectiveText(), runtime.Version(), runtime.GOMAXPROCS(0))
 	if *memory {
 		return memoryTable(ctx, w, steps, names)
+	}
+	if *single > 0 {
+		return latencyTable(ctx, w, steps, names, *single)
 	}
 	if *examined {
 		return doctorTable(ctx, w, steps, names)
