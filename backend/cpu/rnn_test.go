@@ -153,6 +153,59 @@ func TestScanColumns(t *testing.T) {
 	})
 }
 
+// TestScanAhead: one sequence, whose inputs are multiplied several steps at a time, has the
+// bits of the same sequence in a batch of three, whose inputs are multiplied at each step.
+func TestScanAhead(t *testing.T) {
+	const steps, units = 37, 48
+	isatest.ForEach(t, func(t *testing.T) {
+		for _, features := range []int{16, 11} {
+			for _, s := range []op.Scan{
+				{Cell: op.LSTMCell, Product: true},
+				{Cell: op.LSTMCell, Product: true, Reverse: true, Masked: true},
+				{Cell: op.GRUCell, Product: true, Masked: true},
+				{Cell: op.GRUCell, Product: true, Reverse: true},
+				{Cell: op.GRUBeforeCell, Product: true, Reverse: true},
+				{Cell: op.TanhCell, Product: true},
+			} {
+				wide := s.Cell.Gates() * units
+				var results [2][]byte
+				for i, batch := range []int{1, 3} {
+					rng := rand.New(rand.NewPCG(5, 6))
+					fill := func(shape ...int) array { return randomArray(rng, dtype.Float32, shape...) }
+					rows := func(ld, width int) array { // all rows of the batch are equal
+						x := fill(ld, width).values()
+						return arrayOf(dtype.Float32, op.Shape{ld, batch, width}, func(i int) float64 { return x[i/width/batch*width+i%width] })
+					}
+					args := []array{rows(steps, features), fill(units, wide)}
+					for range 2 {
+						if state := rows(1, units); len(args) == 2 || s.Cell.HasState() {
+							state.Shape = op.Shape{batch, units}
+							args = append(args, state)
+						}
+					}
+					if s.Cell.HasBias() {
+						args = append(args, fill(units))
+					}
+					args = append(args, fill(features, wide), fill(wide))
+					if s.Masked {
+						args = append(args, arrayOf(dtype.Bool, op.Shape{steps, batch}, func(i int) float64 { return float64(i / batch % 4 & 1) }))
+					}
+					data := eval(t, op.RNN, op.Attr{Scan: &s}, args...).data
+					at := s.Sections(steps, batch, units)
+					for _, of := range []op.Section{at.Outputs, at.States, at.Saved} {
+						for j := of.Start; j < of.Start+of.Shape.Size(); j += batch * units {
+							results[i] = append(results[i], data[4*j:][:4*units]...)
+						}
+					}
+				}
+				if !bytes.Equal(results[0], results[1]) {
+					t.Errorf("%v, %d features: one sequence has other bits than three", &s, features)
+				}
+			}
+		}
+	})
+}
+
 // TestScanKept: a scan of few rows and steps caches packed kernels from run to run, and
 // packs them again after they have been overwritten.
 func TestScanKept(t *testing.T) {

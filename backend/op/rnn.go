@@ -33,12 +33,14 @@ const (
 	GRUBeforeCell
 )
 
-// cells has the properties of each cell.
-var cells = map[Cell]struct {
+// cell is the properties of a Cell.
+type cell struct {
 	name         string
 	gates, saved int  // parts of z and u; values that RNN saves per step besides h and c
 	state, bias  bool // c exists; b exists
-}{
+}
+
+var cells = [...]cell{
 	TanhCell:      {name: "tanh", gates: 1},
 	ReluCell:      {name: "relu", gates: 1},
 	LSTMCell:      {name: "lstm", gates: 4, saved: 4, state: true},
@@ -46,21 +48,29 @@ var cells = map[Cell]struct {
 	GRUBeforeCell: {name: "gru_before", gates: 3, saved: 4},
 }
 
+// properties returns the properties of c, zeros if it is none of the constants.
+func (c Cell) properties() cell {
+	if int(c) >= len(cells) {
+		return cell{}
+	}
+	return cells[c]
+}
+
 // String returns the name of the cell.
-func (c Cell) String() string { return cells[c].name }
+func (c Cell) String() string { return c.properties().name }
 
 // Gates returns the number of parts of z and of the recurrent kernel.
-func (c Cell) Gates() int { return cells[c].gates }
+func (c Cell) Gates() int { return c.properties().gates }
 
 // Saved returns the values that RNN saves per step for its gradient, in units, besides
 // the states: the gates after their functions and, for GRU cells, q.
-func (c Cell) Saved() int { return cells[c].saved }
+func (c Cell) Saved() int { return c.properties().saved }
 
 // HasState reports whether there is a cell state c besides the output.
-func (c Cell) HasState() bool { return cells[c].state }
+func (c Cell) HasState() bool { return c.properties().state }
 
 // HasBias reports whether the cell adds a bias inside.
-func (c Cell) HasBias() bool { return cells[c].bias }
+func (c Cell) HasBias() bool { return c.properties().bias }
 
 // Scan describes the recurrence of RNN and RNNGrad along the first axis of z.
 type Scan struct {

@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -16,6 +17,7 @@ type scan[T lanes.Real] struct {
 	recurrence[T]
 	x, h, c, b, w, v, mask, out int // positions in Run.Values, or -1
 	features                    int // of x
+	ahead                       int // steps whose inputs are multiplied together, 0: each on its own
 	at                          op.RNNSections
 
 	// Offsets in scratch memory: the input of a step, the gates, h, and c of even and
@@ -55,6 +57,9 @@ func makeScan[T lanes.Real](b *exec.Builder, v *ir.Value, l *lanes.Table[T]) exe
 	}
 	k.cachePacked(b, kernels...)
 	k.at = s.Sections(k.steps, k.batch, k.units)
+	if set := gemm.Current(); set != nil && k.batch == 1 && k.native && len(inputs) > 0 && s.Cell.Saved() > 0 {
+		k.ahead = set.F32.MR
+	}
 	if k.w < 0 {
 		k.atInput = k.take(k.padded * k.gates * units)
 	}
@@ -137,6 +142,10 @@ func (k *scan[T]) step(r *exec.Run, w *exec.Worker, j, first, rows int, c, next 
 	switch {
 	case k.w < 0:
 		in = k.input(r, w, t, first, rows)
+	case k.ahead > 0:
+		if j%k.ahead == 0 {
+			k.multiplyAhead(r, w, j)
+		}
 	case k.Cell.Saved() == 0:
 		k.multiply(r, w, t, first, rows, h)
 	default:
@@ -251,6 +260,24 @@ func (k *scan[T]) multiply(r *exec.Run, w *exec.Worker, t, first, rows int, dst 
 		for i := range rows {
 			copy(d[i*k.wide:], v)
 		}
+	}
+}
+
+// multiplyAhead is multiply for steps j to j+ahead-1 of a single sequence, whose inputs
+// are consecutive rows. Micro-kernels for one row take several times as long for each.
+// Results go to where the steps have their gates.
+func (k *scan[T]) multiplyAhead(r *exec.Run, w *exec.Worker, j int) {
+	n := min(k.ahead, k.steps-j)
+	t, _, _ := k.place(j)
+	if k.Reverse {
+		t -= n - 1
+	}
+	inputs := k.products[k.gates:]
+	x := k.bytesOf(r.Values[k.x], 0, t, 0, n, k.features)
+	a := inputs[0].operand(r, x, k.features*k.dtype.Size(), n, w.Scratch[k.operand:])
+	for g := range k.gates {
+		d := k.saved(r.Values[k.out], t, g, 0, 1)
+		inputs[g].mul(r, n, a, pointer(lanes.ViewOf[T](w.Scratch[k.atOffsets[g]:], k.wide)), 0, pointer(d), k.Cell.Saved()*k.ld())
 	}
 }
 
