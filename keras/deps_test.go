@@ -115,6 +115,9 @@ var imports = map[string]string{
 
 	"keras/ops": "backend/dtype backend/tensor",
 
+	"keras/distribution":            "backend/tensor", // engines with dependencies are modules of their own
+	"keras/distribution/enginetest": "keras/distribution",
+
 	"keras/internal/scenario": "", // tests only
 }
 
