@@ -302,7 +302,7 @@ func TestCloneUnder(t *testing.T) {
 	}
 	m := build()
 	_, err := m.CloneUnder("float8", nil, false)
-	wantError(t, err, `model functional: CloneUnder: policy: unknown policy "float8"; did you mean "mixed_float8"? want mixed_float16, mixed_bfloat16, mixed_float8, auto_float16, auto_bfloat16 or a float type such as float32`)
+	wantError(t, err, `model functional: CloneUnder: policy: unknown policy "float8"; did you mean "mixed_float8"? want mixed_float16, mixed_bfloat16, mixed_float32, mixed_float8, auto_float16, auto_bfloat16 or a float type such as float32`)
 	_, err = m.CloneUnder("", policy.Map{"ff_[": "float32"}, false)
 	wantError(t, err, "model functional: CloneUnder: policy: the key \"ff_[\" of a map is no regular expression: error parsing regexp: missing closing ]: `[`")
 	_, err = m.CloneUnder("", policy.Map{"ff_.*": "float32", ".*_1": "float16"}, false)

@@ -76,7 +76,7 @@ func TestMaxBatchErrors(t *testing.T) {
 	_, err = m.MaxBatch(Batch{X: NewTensor([]float32{1})}, 1, "")
 	wantError(t, err, "model sequential: MaxBatch: the batch has the scalar float32[]; axis 0 counts samples")
 	_, err = m.MaxBatch(Batch{}, 1, "float8")
-	wantError(t, err, `model sequential: Clone: policy: unknown policy "float8"; did you mean "mixed_float8"? want mixed_float16, mixed_bfloat16, mixed_float8, auto_float16, auto_bfloat16 or a float type such as float32`)
+	wantError(t, err, `model sequential: Clone: policy: unknown policy "float8"; did you mean "mixed_float8"? want mixed_float16, mixed_bfloat16, mixed_float32, mixed_float8, auto_float16, auto_bfloat16 or a float type such as float32`)
 }
 
 // TestLargest: the search ends at the right place for lines, steps and curves,

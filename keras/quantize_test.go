@@ -225,7 +225,7 @@ func TestQuantizedPolicy(t *testing.T) {
 	if want := (policy.Policy{Name: "int8_from_mixed_bfloat16", Compute: keras.BFloat16, Variable: keras.Float32, Int8: true}); p != want || p.Source() != "mixed_bfloat16" {
 		t.Errorf("got policy %+v, source %s", p, p.Source())
 	}
-	for _, name := range []string{"int8_from_mixed_float16", "int8_from_float64", "int8_from_mixed_float8", "int8_from_int8_from_float32", "int8_from_x"} {
+	for _, name := range []string{"int8_from_mixed_float16", "int8_from_float64", "int8_from_mixed_float32", "int8_from_mixed_float8", "int8_from_int8_from_float32", "int8_from_x"} {
 		if p, err := policy.Parse(name); err == nil {
 			t.Errorf("Parse(%q) is %v", name, p)
 		}

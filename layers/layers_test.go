@@ -107,7 +107,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{&layers.Dense{Units: -1}, nil, "layer dense: Build: Units is -1, want a positive number"},
 		{&layers.Dense{}, nil, "layer dense: Build: Units is 0, want a positive number"},
-		{&layers.Dense{Units: 2, DType: "float8", Name: "head"}, nil, `layer head: Build: policy: unknown policy "float8"; did you mean "mixed_float8"? want mixed_float16, mixed_bfloat16, mixed_float8, auto_float16, auto_bfloat16 or a float type such as float32`},
+		{&layers.Dense{Units: 2, DType: "float8", Name: "head"}, nil, `layer head: Build: policy: unknown policy "float8"; did you mean "mixed_float8"? want mixed_float16, mixed_bfloat16, mixed_float32, mixed_float8, auto_float16, auto_bfloat16 or a float type such as float32`},
 		{&layers.Dense{Units: 2}, many([]int{-1}), "layer dense: Build: input [?] has 1 axes, want at least 2"},
 		{&layers.Dense{Units: 2}, many([]int{3, -1}), "layer dense: Build: axis 1 of input [3 ?] has no size, want one: weights depend on it"},
 		{&layers.Dense{Units: 2}, many([]int{3, 2}, []int{3, 2}), "layer dense: Build: got 2 inputs, want one tensor"},

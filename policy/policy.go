@@ -38,6 +38,7 @@ const (
 	BFloat16      = "bfloat16"       // computes and stores in bfloat16
 	MixedFloat16  = "mixed_float16"  // computes in float16, stores float32, scales the loss
 	MixedBFloat16 = "mixed_bfloat16" // computes in bfloat16, stores float32
+	MixedFloat32  = "mixed_float32"  // computes in float32, stores float64; Keras has no such policy
 	MixedFloat8   = "mixed_float8"   // mixed_bfloat16 with products of 8-bit floats in Dense and EinsumDense
 )
 
@@ -66,8 +67,8 @@ func (p Policy) String() string { return fmt.Sprintf("<DTypePolicy %q>", p.Name)
 func (p Policy) Mixed() bool { return p.Compute.Size() < p.Variable.Size() }
 
 // Parse returns the policy with that name. mixed_float16 and mixed_bfloat16
-// compute in 16 bits with float32 variables. A float type, such as float32 or
-// bfloat16, is used for both. mixed_float8 is mixed_bfloat16 with 8-bit
+// compute in 16 bits with float32 variables, mixed_float32 in float32 with float64
+// variables. A float type, such as float32 or bfloat16, is used for both. mixed_float8 is mixed_bfloat16 with 8-bit
 // products in Dense and EinsumDense. float8_from_P, Keras's form, adds 8-bit
 // products to another policy P. int8_from_P is that of layers that Model.Quantize has
 // quantized; P computes in float32 or bfloat16. auto_float16 and auto_bfloat16 are those of Auto.
@@ -77,6 +78,8 @@ func Parse(name string) (Policy, error) {
 		return Policy{Name: name, Compute: dtype.Float16, Variable: dtype.Float32}, nil
 	case "mixed_bfloat16":
 		return Policy{Name: name, Compute: dtype.BFloat16, Variable: dtype.Float32}, nil
+	case MixedFloat32:
+		return Policy{Name: name, Compute: dtype.Float32, Variable: dtype.Float64}, nil
 	case "mixed_float8":
 		return Policy{Name: name, Compute: dtype.BFloat16, Variable: dtype.Float32, Float8: true}, nil
 	case AutoFloat16:
@@ -101,13 +104,13 @@ func Parse(name string) (Policy, error) {
 	}
 	d, err := dtype.Parse(name)
 	if err != nil || !d.IsFloat() {
-		return Policy{}, fmt.Errorf("policy: unknown policy %q; %swant mixed_float16, mixed_bfloat16, mixed_float8, auto_float16, auto_bfloat16 or a float type such as float32", name, suggest.Meant(name, known))
+		return Policy{}, fmt.Errorf("policy: unknown policy %q; %swant mixed_float16, mixed_bfloat16, mixed_float32, mixed_float8, auto_float16, auto_bfloat16 or a float type such as float32", name, suggest.Meant(name, known))
 	}
 	return Policy{Name: name, Compute: d, Variable: d}, nil
 }
 
 // known are the policies that Parse names first.
-var known = []string{"mixed_float16", "mixed_bfloat16", "mixed_float8", "auto_float16", "auto_bfloat16", "float32", "float16", "bfloat16", "float64"}
+var known = []string{"mixed_float16", "mixed_bfloat16", "mixed_float32", "mixed_float8", "auto_float16", "auto_bfloat16", "float32", "float16", "bfloat16", "float64"}
 
 const (
 	float8From = "float8_from_"
@@ -126,6 +129,8 @@ func (p Policy) Quantized() (Policy, error) {
 		return Policy{}, fmt.Errorf("policy: there is no int8 form of %s; want float32, mixed_bfloat16 or bfloat16", p.Name)
 	case p.Compute != dtype.Float32 && p.Compute != dtype.BFloat16:
 		return Policy{}, fmt.Errorf("policy: int8 does not work well with compute type %v of %s; want float32, mixed_bfloat16 or bfloat16", p.Compute, p.Name)
+	case p.Variable == dtype.Float64:
+		return Policy{}, fmt.Errorf("policy: there is no int8 form of %s, whose scales would be float64; want float32, mixed_bfloat16 or bfloat16", p.Name)
 	}
 	p.Name, p.Int8 = int8From+p.Name, true
 	return p, nil

@@ -22,6 +22,7 @@ func TestParse(t *testing.T) {
 		{"bfloat16", dtype.BFloat16, dtype.BFloat16, false},
 		{"mixed_float16", dtype.Float16, dtype.Float32, true},
 		{"mixed_bfloat16", dtype.BFloat16, dtype.Float32, true},
+		{"mixed_float32", dtype.Float32, dtype.Float64, true},
 	} {
 		p, err := Parse(c.name)
 		if want := (Policy{Name: c.name, Compute: c.compute, Variable: c.variable}); err != nil || p != want {
@@ -31,13 +32,13 @@ func TestParse(t *testing.T) {
 			t.Errorf("%v.Mixed(): got %v, want %v", p, p.Mixed(), c.mixed)
 		}
 	}
-	for _, name := range []string{"", "float8", "int32", "bool", "mixed_float32", "Mixed_Float16"} {
+	for _, name := range []string{"", "float8", "int32", "bool", "mixed_float64", "Mixed_Float16"} {
 		if p, err := Parse(name); err == nil {
 			t.Errorf("Parse(%q): got %v, want an error", name, p)
 		}
 	}
 	_, err := Parse("float8")
-	want := `policy: unknown policy "float8"; did you mean "mixed_float8"? want mixed_float16, mixed_bfloat16, mixed_float8, auto_float16, auto_bfloat16 or a float type such as float32`
+	want := `policy: unknown policy "float8"; did you mean "mixed_float8"? want mixed_float16, mixed_bfloat16, mixed_float32, mixed_float8, auto_float16, auto_bfloat16 or a float type such as float32`
 	if err == nil || err.Error() != want {
 		t.Errorf("Parse(float8): got error %v, want %s", err, want)
 	}
@@ -142,7 +143,7 @@ func TestGlobalMap(t *testing.T) {
 func TestGlobalMapPanics(t *testing.T) {
 	defer func() {
 		err, _ := recover().(error)
-		want := `policy: unknown policy "float8"; did you mean "mixed_float8"? want mixed_float16, mixed_bfloat16, mixed_float8, auto_float16, auto_bfloat16 or a float type such as float32, for the layers at "head"`
+		want := `policy: unknown policy "float8"; did you mean "mixed_float8"? want mixed_float16, mixed_bfloat16, mixed_float32, mixed_float8, auto_float16, auto_bfloat16 or a float type such as float32, for the layers at "head"`
 		if err == nil || err.Error() != want {
 			t.Errorf("got panic %v, want %s", err, want)
 		}

@@ -203,6 +203,68 @@ func TestWithPolicy(t *testing.T) {
 	}
 }
 
+// TestMixedFloat32: a file keeps the policy mixed_float32 and every bit of its float64
+// weights, and loads under float32.
+func TestMixedFloat32(t *testing.T) {
+	ctx := context.Background()
+	x, y := keras.NewTensor([]float32{1, 2, 3, 4, 5, 6}, 2, 3), keras.NewTensor([]float32{1, 0}, 2, 1)
+	build := func() *keras.Model {
+		m := keras.Sequential(&layers.Dense{Units: 4, Activation: "tanh"}, &layers.BatchNormalization{}, &layers.Dense{Units: 1})
+		if err := m.Compile(keras.CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: &optimizers.Adam{}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.TrainStep(ctx, keras.Batch{X: x, Y: y}); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	weights := func(m *keras.Model) (all []float64) {
+		for _, w := range m.Weights() {
+			x, err := w.Float64s()
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, x...)
+		}
+		return all
+	}
+	m := under("mixed_float32", build)
+	path := filepath.Join(t.TempDir(), "m.keras")
+	if err := saving.Save(path, m); err != nil {
+		t.Fatal(err)
+	}
+	again, err := saving.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range again.Layers() {
+		if got, want := layers.BaseOf(l).Policy(), layers.BaseOf(m.Layers()[i]).Policy(); got != want || got.Name != "mixed_float32" {
+			t.Errorf("layer %d has policy %v, want %v", i, got, want)
+		}
+	}
+	want := weights(m)
+	if got := weights(again); !slices.Equal(got, want) {
+		t.Errorf("got weights %v, want %v", got, want)
+	}
+	single, err := policy.Parse("float32")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err = saving.Load(path, saving.WithPolicy(single)); err != nil {
+		t.Fatal(err)
+	}
+	different := false
+	for i, x := range weights(again) {
+		different = different || want[i] != x
+		if x != float64(float32(want[i])) {
+			t.Errorf("weight %d is %v under float32, want %v rounded", i, x, want[i])
+		}
+	}
+	if !different {
+		t.Error("no weight has more bits than float32")
+	}
+}
+
 // TestWithPolicyMap: keys reach layers of nested models, the weights are those of the
 // file, and the predictions those of a model whose layers name these policies.
 func TestWithPolicyMap(t *testing.T) {

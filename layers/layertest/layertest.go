@@ -21,7 +21,7 @@ import (
 
 // policies are those a layer is checked under. float64 is first: the gradients
 // of the others are compared with its.
-var policies = []string{"float64", "float32", "mixed_float16", "mixed_bfloat16"}
+var policies = []string{"float64", "float32", "mixed_float16", "mixed_bfloat16", "mixed_float32"}
 
 // Run checks the layers that make returns, all alike, on inputs of the types
 // in: the batch first, a tuple when there are several. For each policy:
