@@ -180,8 +180,7 @@ func TestText(t *testing.T) {
 }
 
 // TestCompatibility: a device without units for 16 bits, and a GPU that cannot
-// be used, are warned of; the processor of a program that is not built for GPUs
-// is not.
+// be used, are warned of.
 func TestCompatibility(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -194,6 +193,11 @@ func TestCompatibility(t *testing.T) {
 		{"fast", dtype.Float16, driver.Description{Slow: map[dtype.DType]string{dtype.BFloat16: "x"}}, nil, nil},
 		{"slow", dtype.BFloat16, driver.Description{Slow: map[dtype.DType]string{dtype.BFloat16: "it does not have compute capability of at least 8.0. Your GPU: Tesla T4, compute capability 7.5"}}, nil,
 			[]string{"Mixed precision compatibility check (mixed_bfloat16): WARNING\nYour GPU may run slowly with dtype policy mixed_bfloat16 because it does not have compute capability of at least 8.0. Your GPU: Tesla T4, compute capability 7.5. ", "half the memory"}},
+		{"processor", dtype.BFloat16, driver.Description{Device: "cpu", Slow: map[dtype.DType]string{dtype.BFloat16: "its processor has no bfloat16 arithmetic that Mezzo uses (AVX2)"}}, nil,
+			[]string{"Mixed precision compatibility check (mixed_bfloat16): WARNING\nThe dtype policy mixed_bfloat16 may run slowly because this machine does not have a GPU, and its processor has no bfloat16 arithmetic that Mezzo uses (AVX2). It keeps activations in bfloat16 and computes in float32: ", "no shorter"}},
+		{"fast processor", dtype.BFloat16, driver.Description{Device: "cpu", Slow: map[dtype.DType]string{dtype.Float16: "x"}}, nil, nil},
+		{"GTX", dtype.Float16, driver.Description{Device: "cuda", Slow: map[dtype.DType]string{dtype.Float16: "it has no Tensor Cores, unlike other GPUs of its compute capability. Your GPU: NVIDIA GeForce GTX 1660 Ti, compute capability 7.5"}}, nil,
+			[]string{"Your GPU may run slowly with dtype policy mixed_float16 because it has no Tensor Cores, unlike other GPUs of its compute capability. Your GPU: NVIDIA GeForce GTX 1660 Ti, compute capability 7.5. It keeps"}},
 		{"no GPU", dtype.Float16, driver.Description{Hardware: "Xeon"}, errors.New("compute capability 6.1"),
 			[]string{"(mixed_float16): WARNING\nThe dtype policy mixed_float16 may run slowly because this machine has no GPU that can be used, and the model runs on Xeon", "6.1"}},
 	} {
@@ -207,7 +211,14 @@ func TestCompatibility(t *testing.T) {
 			}
 		}
 	}
-	if got := Compatibility(dtype.Float16); got != "" {
-		t.Errorf("got %q of a program without GPUs", got)
+	about, err := Effective()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []dtype.DType{dtype.Float16, dtype.BFloat16} {
+		stored := strings.Contains(about.Arithmetic[d], "16-bit storage")
+		if got := Compatibility(d); (got != "") != stored || stored && !strings.Contains(got, "does not have a GPU, and its processor has no "+d.String()+" arithmetic") {
+			t.Errorf("%v is %q: got %q", d, about.Arithmetic[d], got)
+		}
 	}
 }

@@ -152,6 +152,12 @@ func (*Device) Describe() driver.Description {
 			f16 = "float32 (as pairs of bfloat16 on " + set.Name + ")"
 		}
 	}
+	slow := map[dtype.DType]string{}
+	for t, how := range map[dtype.DType]string{dtype.Float16: f16, dtype.BFloat16: bf16} {
+		if how == storage {
+			slow[t] = fmt.Sprintf("its processor has no %v arithmetic that Mezzo uses (%s)", t, level.Name())
+		}
+	}
 	return driver.Description{
 		Device:   "cpu",
 		Hardware: model(),
@@ -161,6 +167,7 @@ func (*Device) Describe() driver.Description {
 			dtype.Float16: f16, dtype.BFloat16: bf16,
 			dtype.Float32: "float32", dtype.Float64: "float64",
 		},
+		Slow: slow,
 	}
 }
 

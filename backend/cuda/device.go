@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -374,13 +376,28 @@ func by(products, convolutions string) string {
 	return products + ", " + convolutions
 }
 
-// slow is which types the GPU's Tensor Cores do not take.
+// slow is which types the GPU's Tensor Cores do not take. It goes by the compute
+// capability, and by name for GPUs of 7.5 that have no Tensor Cores.
 func slow(h api.Hardware) map[dtype.DType]string {
 	m := map[dtype.DType]string{}
+	if capability(h) == 75 && slices.ContainsFunc(strings.Fields(h.Name), noTensorCores) {
+		m[dtype.Float16] = fmt.Sprintf("it has no Tensor Cores, unlike other GPUs of its compute capability. Your GPU: %s, compute capability %d.%d", h.Name, h.Major, h.Minor)
+	}
 	for t, least := range map[dtype.DType]int{dtype.Float16: 70, dtype.BFloat16: 80} {
 		if capability(h) < least {
 			m[t] = fmt.Sprintf("it does not have compute capability of at least %d.0. Your GPU: %s, compute capability %d.%d", least/10, h.Name, h.Major, h.Minor)
 		}
 	}
 	return m
+}
+
+// noTensorCores reports whether a word of a GPU's name is that of a chip TU116 or
+// TU117: GeForce GTX 1630 to 1660 Ti, the smallest GeForce MX, and small professional
+// GPUs.
+func noTensorCores(word string) bool {
+	switch word {
+	case "1630", "1650", "1660", "MX450", "MX550", "T400", "T500", "T550", "T600", "T1000", "T1200", "T2000":
+		return true
+	}
+	return false
 }

@@ -144,6 +144,30 @@ func TestSlow(t *testing.T) {
 	}
 }
 
+// TestSlowByName: GPUs of compute capability 7.5 without Tensor Cores are known by name.
+func TestSlowByName(t *testing.T) {
+	for name, without := range map[string]bool{
+		"NVIDIA GeForce GTX 1660 Ti": true, "GeForce GTX 1650": true, "NVIDIA GeForce GTX 1650 SUPER": true, "NVIDIA GeForce MX450": true,
+		"NVIDIA T1000 8GB": true, "Quadro T2000 with Max-Q Design": true, "NVIDIA T600 Laptop GPU": true,
+		"Tesla T4": false, "NVIDIA GeForce RTX 2060": false, "Quadro RTX 4000": false, "NVIDIA TITAN RTX": false,
+	} {
+		got := slow(api.Hardware{Name: name, Major: 7, Minor: 5})
+		want := ""
+		if without {
+			want = "it has no Tensor Cores, unlike other GPUs of its compute capability. Your GPU: " + name + ", compute capability 7.5"
+		}
+		if got[dtype.Float16] != want {
+			t.Errorf("%s: got %q, want %q", name, got[dtype.Float16], want)
+		}
+		if got[dtype.BFloat16] == "" {
+			t.Errorf("%s: nothing is said of bfloat16", name)
+		}
+	}
+	if got := slow(api.Hardware{Name: "NVIDIA T1000", Major: 8, Minor: 6}); len(got) != 0 {
+		t.Errorf("another compute capability: got %v", got)
+	}
+}
+
 // TestRegistered: the tag brings the device under its name, and it describes
 // itself.
 func TestRegistered(t *testing.T) {
