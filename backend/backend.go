@@ -318,7 +318,8 @@ func Compile(ctx context.Context, d driver.Device, g *ir.Graph, o ir.Options) (d
 	if debug.Passes {
 		o.Trace = tracePasses(o.Trace)
 	}
-	key := g.AppendKey(append([]byte(d.Name()+"\x00"+o.Key()+"\x00"+skips.Load().key), 0))
+	emulate := EmulatesTF32(d)
+	key := g.AppendKey(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d %v\x00", d.Name(), o.Key(), skips.Load().key, tf32.Load(), emulate))
 	for _, v := range g.Values { // errors of a run name the layer
 		key = append(append(key, v.Path...), 0)
 	}
@@ -332,7 +333,7 @@ func Compile(ctx context.Context, d driver.Device, g *ir.Graph, o ir.Options) (d
 		return nil, nil, ctx.Err()
 	}
 	defer func() { <-e.turn }()
-	if err := e.compile(ctx, d, g, o); err != nil {
+	if err := e.compile(ctx, d, g, o, emulate); err != nil {
 		return nil, nil, err
 	}
 	return e.program, e.graph, nil
@@ -340,13 +341,13 @@ func Compile(ctx context.Context, d driver.Device, g *ir.Graph, o ir.Options) (d
 
 // compile does the outstanding part. An error in the graph is permanent; other errors
 // may be temporary.
-func (e *entry) compile(ctx context.Context, d driver.Device, g *ir.Graph, o ir.Options) error {
+func (e *entry) compile(ctx context.Context, d driver.Device, g *ir.Graph, o ir.Options, emulate bool) error {
 	if !e.planned {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		e.planned, e.graph = true, g
-		if e.err = Expand(d, g); e.err == nil {
+		if e.err = expand(d, g, emulate); e.err == nil {
 			e.err = ir.Optimize(g, o)
 		}
 		if e.err == nil {

@@ -35,6 +35,8 @@ var snippets = map[string]func() error{
 	"setPolicy":      setPolicy,
 	"unknownDevice":  unknownDevice,
 	"effective":      effective,
+	"tensorFloat32":  tensorFloat32,
+	"slowProcessor":  slowProcessor,
 	"summary":        summary,
 	"headNote":       headNote,
 	"skippedSteps":   skippedSteps,
@@ -84,6 +86,34 @@ func unknownDevice() error {
 
 func effective() error {
 	fmt.Println(policy.EffectiveText())
+	return nil
+}
+
+func tensorFloat32() error {
+	policy.SetTF32(true)
+	x := keras.NewTensor([]float32{1.2345678, 1.0001}, 2, 1)
+	y, err := x.MatMul(keras.NewTensor([]float32{1}, 1, 1)).Values()
+	if err != nil {
+		return err
+	}
+	fmt.Println(y)
+	fmt.Println(policy.EffectiveText())
+	return nil
+}
+
+// slowProcessor trains two models under a policy that the processor has no arithmetic for.
+func slowProcessor() error {
+	policy.SetGlobal("mixed_float16")
+	for range 2 {
+		model := keras.Sequential(&layers.Dense{Units: 1})
+		if err := model.Compile(keras.CompileConfig{Optimizer: &optimizers.SGD{}, Loss: &losses.MeanSquaredError{}}); err != nil {
+			return err
+		}
+		data := keras.FromTensors(keras.NewTensor([]float32{0.1, 0.2}, 2, 1), keras.NewTensor([]float32{0.1, 0.2}, 2, 1), nil)
+		if _, err := model.Fit(ctx, data, keras.FitConfig{}); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -18,8 +18,12 @@ func Effective() (driver.Description, error) {
 	if err != nil {
 		return driver.Description{}, err
 	}
-	if d, ok := d.(driver.Describer); ok {
-		return d.Describe(), nil
+	if x, ok := d.(driver.Describer); ok {
+		about := x.Describe()
+		if how, ok := about.Arithmetic[dtype.Float32]; ok && backend.EmulatesTF32(d) {
+			about.Arithmetic[dtype.Float32] = how + " (operands rounded to TensorFloat-32)"
+		}
+		return about, nil
 	}
 	return driver.Description{}, fmt.Errorf("policy: device %q does not describe itself", d.Name())
 }

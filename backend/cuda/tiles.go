@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/ptx"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -39,9 +40,19 @@ func (d *Device) arithmetic(t dtype.DType) (name string, size int) {
 	return "plain", 64
 }
 
-// tf32 reports whether float32 is multiplied as TensorFloat-32, which GPUs have
-// from compute capability 8.0 on.
-func (d *Device) tf32() bool { return d.settings.tf32 && d.capability() >= 80 }
+// tf32 reports whether float32 is multiplied as TensorFloat-32: as backend.SetTF32
+// says, else as MEZZO_TF32 does.
+func (d *Device) tf32() bool {
+	on, set := backend.TF32()
+	if !set {
+		on = d.settings.tf32
+	}
+	return on && d.MultipliesTF32()
+}
+
+// MultipliesTF32 implements driver.TF32Multiplier. GPUs have TensorFloat-32 from
+// compute capability 8.0 on.
+func (d *Device) MultipliesTF32() bool { return d.capability() >= 80 }
 
 // wide is the logarithm of the number of bytes, up to 16, that the address of x
 // and all distances of elements of a type are multiples of.

@@ -173,6 +173,13 @@ type ResultSplitter interface {
 	SplitsResults() bool
 }
 
+// TF32Multiplier is a Device that can multiply float32 as TensorFloat-32. Where
+// MultipliesTF32 is true it obeys backend.TF32; for other devices Compile rounds
+// the operands.
+type TF32Multiplier interface {
+	MultipliesTF32() bool
+}
+
 // Describer is a Device that describes its hardware: instruction set, threads,
 // and the arithmetic of each float type.
 type Describer interface {

@@ -38,7 +38,8 @@ type plan struct {
 
 	starter driver.AsyncProgram // the program, if a failed run leaves nothing to undo here
 
-	unbounded bool // it was made to be looked at; whether it fits into memory is not known
+	tf32      [2]bool // what backend.TF32 returned
+	unbounded bool    // it was made to be looked at; whether it fits into memory is not known
 	stopAtNaN bool
 	runs      int // how often it ran, for MEZZO_DEBUG=plan and trace
 
@@ -158,7 +159,7 @@ func (f *freeList) take() *Tensor {
 
 // fits reports whether p was compiled for arguments like those of the call in progress.
 func (p *plan) fits(c *core, key besideKey) bool {
-	if p.key != key || !slices.Equal(c.shape, p.in) {
+	if p.key != key || p.tf32 != tf32() || !slices.Equal(c.shape, p.in) {
 		return false
 	}
 	for i, a := range c.args {
@@ -167,6 +168,11 @@ func (p *plan) fits(c *core, key besideKey) bool {
 		}
 	}
 	return true
+}
+
+func tf32() [2]bool {
+	on, set := backend.TF32()
+	return [2]bool{on, set}
 }
 
 func (p *plan) finish(sources []source) {
