@@ -87,7 +87,7 @@ func compete(ctx context.Context, contenders []*contender, reps int) error {
 				return err
 			}
 			if len(contenders) > 1 {
-				time.Sleep(settle)
+				time.Sleep(min(settle, *least))
 			}
 			peak := 0.0
 			if c.probe != nil {
@@ -171,6 +171,9 @@ func newCopies(bytes int) *copies {
 func (c *copies) rate() float64 {
 	parts := runtime.GOMAXPROCS(0)
 	calls := max(1, 1<<27/max(1, len(c.from)))
+	if *least == 0 { // any length will do
+		calls = 1
+	}
 	var wg sync.WaitGroup
 	start := time.Now()
 	for i := range parts {

@@ -3,6 +3,7 @@
 package isatest
 
 import (
+	"flag"
 	"os"
 	"testing"
 
@@ -10,10 +11,15 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// ForEach runs f for every level that the processor supports. Programs that f compiles
-// use that level. Tests that call it must not run in parallel with others of their
-// package. With -short and MEZZO_CPU set it skips the test: the run without MEZZO_CPU
-// covers it.
+var every = flag.Bool("every", false, "run tests of kernels on every instruction set of the processor, with all cases, as CI does: three times as long")
+
+// Every reports whether -every is set. Without it go test ./... runs part of the cases.
+func Every() bool { return *every }
+
+// ForEach runs f for portable Go and for the level in use, with -every for all levels
+// that the processor supports. Programs that f compiles use that level. Tests that call
+// it must not run in parallel with others of their package. With -short and MEZZO_CPU set
+// it skips the test: the run without MEZZO_CPU covers it.
 func ForEach(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	if testing.Short() && os.Getenv("MEZZO_CPU") != "" {
@@ -27,6 +33,9 @@ func ForEach(t *testing.T, f func(t *testing.T)) {
 		all = all[len(all)-1:] // all levels share memory in the same way
 	}
 	for _, l := range all {
+		if !*every && !testing.Short() && l != all[0] && l != isa.Current() {
+			continue
+		}
 		t.Run(l.String(), func(t *testing.T) {
 			defer isa.Use(isa.Use(l))
 			f(t)
