@@ -3,6 +3,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CGO_ENABLED=0
 export GOFLAGS=-vet=off # of go test: .ci/lint has vetted everything
+nested='keras/serving/grpc keras/distribution/mpi' # modules
 staticcheck() { go run honnef.co/go/tools/cmd/staticcheck@v0.7.0 -checks inherit,-ST1005 "$@"; }
 # needs COMMAND PACKAGE: installs a package for a command if it can. Scripts that run at
 # the same time take turns: apt-get fails while another one has its lock.
