@@ -89,7 +89,7 @@ func tracePasses(next func(string, *ir.Graph)) func(string, *ir.Graph) {
 }
 
 // AlgorithmFamilies lists the families that MEZZO_ALGORITHM can force an algorithm of.
-var AlgorithmFamilies = []string{"matmul", "conv", "wgrad", "attention", "pool", "rnn"}
+var AlgorithmFamilies = []string{"matmul", "conv", "wgrad", "attention", "pool", "rnn", "int8"}
 
 // ParseAlgorithms reads a value of MEZZO_ALGORITHM: a comma-separated list of
 // family:name.

@@ -97,8 +97,9 @@ func TestAlgorithms(t *testing.T) {
 		"conv":      {conv.Algorithms(), convClasses(op.Conv, op.ConvInputGrad)},
 		"wgrad":     {conv.WgradAlgorithms(), convClasses(op.ConvKernelGrad)},
 		"pool":      {pooling.Algorithms(), poolClasses()},
-		"rnn":       {recurrent.Algorithms(), nil}, // TestScanColumns
-		"attention": {attention.Algorithms(), nil}, // TestAttentionBlocks
+		"rnn":       {recurrent.Algorithms(), nil},        // TestScanColumns
+		"attention": {attention.Algorithms(), nil},        // TestAttentionBlocks
+		"int8":      {product.QuantizedAlgorithms(), nil}, // TestQuantizedAlgorithms
 	}
 	page, err := os.ReadFile("../../docs/debugging.md")
 	if err != nil {

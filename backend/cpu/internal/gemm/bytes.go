@@ -15,7 +15,8 @@ type BytesKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsa
 
 // Bytes is the kernels on 8-bit integers of an instruction set.
 type Bytes struct {
-	Name string
+	// Algorithm is the name of the algorithm that runs the kernels.
+	Algorithm string
 	// Size is the bytes of an element of A: int8 or, if Offset is 128, uint8 with that
 	// added, or int16. Sums of A with an offset start at -Offset times the sum of their
 	// column.
@@ -70,7 +71,7 @@ func (b *Bytes) PackBytes(dst []byte, src []int8, ld, k, n int) {
 }
 
 // PortableBytes is the kernel in Go.
-var PortableBytes = &Bytes{Name: "portable Go", Size: 1, Deep: 4, Rows: []BytesKernel{1: bytesPortable}}
+var PortableBytes = &Bytes{Algorithm: "portable", Size: 1, Deep: 4, Rows: []BytesKernel{1: bytesPortable}}
 
 func bytesPortable(k int, a unsafe.Pointer, _ int, b unsafe.Pointer, d unsafe.Pointer, _ int) {
 	row := unsafe.Slice((*[4]int8)(a), k)

@@ -2,8 +2,5 @@
 
 package gemm
 
-// BytesOf returns the kernels on 8-bit integers for products of m rows.
-func BytesOf(int) *Bytes { return PortableBytes }
-
-// allBytes returns all kernels that the processor has, for tests.
-func allBytes() []*Bytes { return []*Bytes{PortableBytes} }
+// AllBytes returns the kernels on 8-bit integers: those in Go.
+func AllBytes() []*Bytes { return []*Bytes{PortableBytes} }

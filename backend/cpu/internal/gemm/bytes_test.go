@@ -9,14 +9,14 @@ import (
 
 // TestBytes compares all kernels with the formula, with the most extreme integers, too.
 func TestBytes(t *testing.T) {
-	for _, set := range allBytes() {
+	for _, set := range AllBytes() {
 		for rows, kernel := range set.Rows {
 			if kernel == nil {
 				continue
 			}
 			for _, steps := range []int{1, 3, 16, 64} {
 				for _, extreme := range []bool{false, true} {
-					t.Run(fmt.Sprintf("%s/%d/%d/%v", set.Name, rows, steps, extreme), func(t *testing.T) {
+					t.Run(fmt.Sprintf("%s/%d/%d/%v", set.Algorithm, rows, steps, extreme), func(t *testing.T) {
 						testBytes(t, set, kernel, rows, steps*set.Deep, extreme)
 					})
 				}
@@ -82,12 +82,12 @@ func testBytes(t *testing.T, set *Bytes, kernel BytesKernel, rows, k int, extrem
 
 // TestTake: numbers of rows are cut into those that there are kernels for.
 func TestTake(t *testing.T) {
-	for _, set := range allBytes() {
+	for _, set := range AllBytes() {
 		for n := 1; n < 70; n++ {
 			for left := n; left > 0; {
 				k, rows := set.Take(left)
 				if k == nil || rows < 1 || rows > left && !set.Pad {
-					t.Fatalf("%s: Take(%d) has %d rows", set.Name, left, rows)
+					t.Fatalf("%s: Take(%d) has %d rows", set.Algorithm, left, rows)
 				}
 				left -= rows
 			}

@@ -9,20 +9,20 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// Problem is what the blocking of a product depends on.
+// Problem is the input of a product's blocking.
 type Problem struct {
 	M, N, K, Batches int
 	A, B             Operand
 	To               dtype.DType  // of the result
 	Micro            *gemm.Tiles  // the micro-kernels
-	Cached           bool         // packed B can stay from run to run
-	Transposed       bool         // the product is the transpose of the result
-	Epilogue         EpilogueKind // who applies what follows
+	Cached           bool         // packed B can be kept from run to run
+	Transposed       bool         // the product is computed as the transpose of the result
+	Epilogue         EpilogueKind // which code applies the epilogue
 	Rounds           bool         // there are routines that round micro-tiles to To
 	StripKernels     bool         // there are micro-kernels for strips of a result of To
 }
 
-// Operand is how an operand lies in memory.
+// Operand is the layout of an operand in memory.
 type Operand struct {
 	Element gemm.Element
 	Size    int  // bytes of an element
@@ -30,10 +30,10 @@ type Operand struct {
 	Stride  int  // elements from a stored row to the next
 }
 
-// conflicts reports whether rows share lines of the L1.
+// conflicts reports whether rows share lines of L1.
 func (o *Operand) conflicts() bool { return o.Stride*o.Size%RowConflict == 0 }
 
-// EpilogueKind says who computes the epilogue of a product.
+// EpilogueKind says which code computes the epilogue of a product.
 type EpilogueKind uint8
 
 // The kinds of epilogues.
@@ -43,8 +43,8 @@ const (
 	TileEpilogue               // the micro-kernel
 )
 
-// Blocking is how a product is computed: a function of its Problem alone. The
-// packing is one decision for each operand; the other fields cut the result and the
+// Blocking is the cuts, the packing and the loop order of a product: a function of its Problem
+// alone. The packing is one decision for each operand; the other fields cut the result and the
 // inner dimension.
 type Blocking struct {
 	Pack   Pack
@@ -53,11 +53,15 @@ type Blocking struct {
 	Depth  int   // of a step of the inner dimension, in elements
 	Slices Slices
 	Direct bool // micro-kernels write the result themselves
+	// Of products on tile registers.
+	Transpose bool // the transpose of the result is computed
+	BlockCols int  // columns of a tile that are computed together: whole panels
+
 	Round  bool // each micro-tile is rounded when it is done, else whole tiles
 	Strips bool // micro-kernels go along strips of rows and round the result themselves
 }
 
-// Pack is how the operands get to the micro-kernels.
+// Pack says in which layout micro-kernels read the operands.
 type Pack struct {
 	A PackA
 	B PackB
@@ -65,23 +69,23 @@ type Pack struct {
 	CopyB bool
 }
 
-// PackA is how A gets to the micro-kernels.
+// PackA is the layout in which micro-kernels read A.
 type PackA uint8
 
-// The ways of A.
+// The layouts of A.
 const (
 	AInPlace  PackA = iota // read where it lies
 	ARows                  // copied or converted row by row
-	APanels                // in panels of the rows of a micro-kernel, k by k
-	AStored                // transposed A, converted in the rows that it is stored in
-	AOnDemand              // copied or converted row by row, as micro-kernels come to the rows
+	APanels                // in panels of the rows of a micro-kernel, transposed
+	AStored                // transposed A, converted in its stored rows
+	AOnDemand              // copied or converted row by row, just before micro-kernels read the rows
 )
 
-// PackB is how B gets to the micro-kernels: in place, or packed in panels of the
+// PackB is the layout in which micro-kernels read B: in place, or packed in panels of the
 // columns of a micro-kernel.
 type PackB uint8
 
-// The ways of B.
+// The layouts of B.
 const (
 	BInPlace   PackB = iota
 	BPanel           // one panel at a time
@@ -98,16 +102,17 @@ type Order uint8
 const (
 	ColumnsFirst Order = iota // down a panel of B, then the next panel
 	RowsFirst                 // along all panels, then the next rows
+	BlocksFirst               // a block of columns through the whole inner dimension, then the next block
 )
 
 // Grid is the tiles of a result.
 type Grid struct {
 	Rows, Cols int // of a tile
 	Down       int // tiles from top to bottom
-	Stripe     int // columns that go together: those of which B is packed at a time
+	Stripe     int // columns for which B is packed at a time
 }
 
-// Slices is the cuts of the inner dimension whose sums are formed apart.
+// Slices cuts the inner dimension into slices, whose sums are computed separately.
 type Slices struct {
 	N  int // 1: not cut
 	K  int // elements of a slice
@@ -116,34 +121,34 @@ type Slices struct {
 
 // Limits of blocks, in bytes or elements of 4 bytes.
 const (
-	smallBytes   = 4 << 20 // operands and result that are not far from the L2: nothing is packed
-	blockBytes   = 700_000 // of A, which stays in the L2
+	smallBytes   = 4 << 20 // operands and result that are about the size of L2: nothing is packed
+	blockBytes   = 700_000 // of a block of A, which stays in L2
 	mostRows     = 448
 	mostCols     = 1024
 	MostDepth    = 1024     // inner dimensions up to this are not split
 	wholeDepth   = 2048     // of products on pairs
 	wholeTiles   = 8        // micro-tiles that are enough for all workers
 	streamDepth  = 32       // of B that is read in place from memory
-	copyDepth    = 256      // of panels of B that go into the L1, with a panel of A
-	streamRows   = 64       // that use B too seldom to hide its way from memory
+	copyDepth    = 256      // of panels of B that fit in L1 with a panel of A
+	streamRows   = 64       // of A, at most, that reuse B too little to hide its latency
 	shareBytes   = 16 << 20 // of packed B
 	ownedBytes   = 1 << 18  // of B that each worker packs for itself
-	gapBytes     = 1 << 20  // of A that all of B's panels go along
-	DeepDepth    = 256      // of kernels of tile registers, for which B must be in the L1
-	Conflicts    = 4096     // rows a multiple of this apart share lines of the L1
-	convertMACs  = 1 << 23  // multiplications that pay for converting an operand again
+	gapBytes     = 1 << 20  // of A that is multiplied with all panels of B
+	DeepDepth    = 256      // of kernels on tile registers, for which B must be in L1
+	Conflicts    = 4096     // bytes: rows a multiple of this apart share lines of L1
+	convertMACs  = 1 << 23  // multiplications that are worth converting an operand again
 	ChunkMACs    = 1 << 18  // multiplications worth handing to another core
-	writeMACs    = 16       // multiplications that take as long as to write an element
-	sumsBytes    = 1 << 17  // of sums that are rounded while they are near the L1
-	RowConflict  = 1024     // rows that a multiple of this apart share some lines
-	firstPanels  = 4        // of columns along which kernels go first
-	packedPanels = 8        // of columns that pay for packing rows that share lines
-	shortDepth   = 32       // of the inner dimension
-	pairsDepth   = 64       // of pairs that are packed by micro-kernels
-	stripBytes   = 1 << 18  // of panels that strips go along before the next ones
-	stripDepth   = 320      // of the inner dimension, for strips of any length
-	stripPanels  = 16       // of strips, for any inner dimension
-	RowPad       = 64       // bytes that keep copied rows from sharing lines
+	writeMACs    = 16       // multiplications that take as long as writing an element
+	sumsBytes    = 1 << 17  // of sums that are rounded while they are in L1 or L2
+	RowConflict  = 1024     // bytes: rows a multiple of this apart share some lines of L1
+	firstPanels  = 4        // of columns, at most, for the order RowsFirst
+	packedPanels = 8        // of columns, at least, that are worth packing rows that share lines
+	shortDepth   = 32       // of the inner dimension, at most: see shallow
+	pairsDepth   = 64       // of pairs that are packed by micro-kernels, at least
+	stripBytes   = 1 << 18  // of the panels of B that strips are multiplied with at a time
+	stripDepth   = 320      // of the inner dimension, at most, for strips of any length
+	stripPanels  = 16       // of strips, at least, for any inner dimension
+	RowPad       = 64       // bytes between copied rows, so that they do not share lines
 )
 
 // Block decides the blocking of p.
@@ -159,8 +164,8 @@ func (p Problem) Block() Blocking {
 	d.packA()
 	d.rows()
 	d.slice()
-	// Where columns cannot be masked, the last micro-kernel writes more of them. The
-	// micro-kernels' epilogue needs sums of a single step.
+	// Where columns cannot be masked, the last micro-kernel writes more columns than the
+	// result has. The micro-kernels' epilogue needs sums of a single step.
 	inKernel := p.Epilogue == TileEpilogue && p.K > 0 && d.Depth >= p.K
 	d.Direct = p.To == dtype.Float32 && (p.Micro.Masked || p.N%p.Micro.NR == 0) && (p.Epilogue == NoEpilogue || inKernel)
 	if packed {
@@ -169,11 +174,11 @@ func (p Problem) Block() Blocking {
 	if d.Slices.N == 1 {
 		d.Strips = d.strips()
 		d.columns()
-		// Where the rows of a tile follow each other one call rounds the whole tile.
+		// If the rows of a tile are contiguous in the result, one call rounds the whole tile.
 		whole := p.N%p.Micro.NR == 0 && d.Tiles.Cols >= p.N && 4*d.Tiles.Rows*p.N <= sumsBytes
 		d.Round = p.Rounds && !d.Strips && !whole && p.Epilogue == NoEpilogue && p.K > 0 && d.Depth >= p.K
 		if !d.Direct && !d.Round && !d.Strips && d.shallow() {
-			// To write sums and to read them again is most of the work.
+			// Writing sums and reading them again is most of the work.
 			d.Tiles.Rows = min(d.Tiles.Rows, tiling.RoundUp(max(1, sumsBytes/(4*d.Tiles.Cols)), d.Micro.MR))
 		}
 	}
@@ -181,61 +186,60 @@ func (p Problem) Block() Blocking {
 	return d.Blocking
 }
 
-// decision is a blocking that is being decided: each method settles a field from
-// those before.
+// decision is a blocking in progress: each method sets a field from the previous ones.
 type decision struct {
 	Problem
 	Blocking
-	small bool // all is near the L2
-	gaps  bool // rows of a small B share lines of the L1
+	small bool // operands and result are about the size of L2
+	gaps  bool // rows of a small B share lines of L1
 }
 
-// cells returns the number of elements of 4 bytes, float32 or pairs, that n elements
-// of the inner dimension are padded to.
+// cells returns the number of elements of 4 bytes, float32 or pairs, for n elements of the
+// inner dimension with padding.
 func (p *Problem) cells(n int) int { return tiling.CeilDiv(n, p.Micro.Step) }
 
-// shallow reports whether the inner dimension is short: what counts is to write the
-// result, and to read what the epilogue reads.
+// shallow reports whether the inner dimension is so short that most of the time goes to
+// writing the result and to reading the epilogue's operands.
 func (p *Problem) shallow() bool { return p.K <= shortDepth }
 
-// strips reports whether micro-kernels go along strips of rows, over all panels of a tile.
-// Of a long inner dimension and few panels, A takes longer to read than the result to
-// write, and kernels of strips do not prefetch A.
+// strips reports whether micro-kernels compute strips of rows, over all panels of a tile. With
+// a long inner dimension and few panels, reading A takes longer than writing the result, and
+// strip kernels do not prefetch A.
 func (d *decision) strips() bool {
 	return d.StripKernels && !d.copiesPairs() && d.M >= d.Micro.MR/2 && !d.A.Trans && d.Pack.A != APanels && d.Pack.B != BInPlace && d.Epilogue == NoEpilogue &&
 		d.K > 0 && (d.K <= stripDepth || d.N >= stripPanels*d.Micro.NR && d.M > 2*d.Micro.MR) && d.Depth >= d.K
 }
 
-// copiesPairs reports whether micro-kernels pack pairs while they compute the first rows
-// of a tile: of few rows packing would take longer than the product.
+// copiesPairs reports whether micro-kernels pack pairs while they compute the first rows of a
+// tile: with few rows, packing would take longer than the product.
 func (p *Problem) copiesPairs() bool {
 	t := p.Micro
 	return p.B.Element == gemm.Pairs && t.Copies.Rows != nil && !(p.Cached && p.slices() == 0) && !p.A.Trans && !p.B.Trans && p.M > 1 && p.M <= 2*t.MR && p.K > pairsDepth
 }
 
-// packB returns whether B is packed, and limits the depth to what suits that.
+// packB reports whether B is packed, and limits the depth accordingly.
 func (d *decision) packB() bool {
 	t := d.Micro
 	inPlace := t.Masked && d.B.Element == gemm.F32 && !d.B.Trans
 	if d.A.Trans && d.M > 4*t.MR && d.B.conflicts() {
-		inPlace = false // many short panels, whose rows share lines of the L1
+		inPlace = false // many short panels, whose rows share lines of L1
 	}
-	// Rows of a small B that share lines of the L1 are packed as the first rows of a
-	// tile are computed, by the worker that needs them.
+	// Rows of a small B that share lines of L1 are packed while the first rows of a tile are
+	// computed, by the worker of the tile.
 	d.gaps = d.small && inPlace && t.Copies.Rows != nil && d.M > 2*t.MR && d.B.conflicts()
 	inPlace = inPlace && !d.gaps
 	packed := d.Cached || !(inPlace && (d.small || d.M <= t.MR))
 	switch {
 	case d.small:
 	case !packed:
-		// The cost is to read B: row by row, as it lies.
+		// Reading B in place, row by row, is most of the time.
 		d.Depth = min(d.Depth, streamDepth)
 	case !d.B.Trans && d.B.Element == gemm.F32 && d.M <= streamRows && t.Copies.Rows != nil:
-		// That is most of the cost: panels that fit the L1 are copied while few lines
-		// are in flight.
+		// Packing is most of the time: panels that fit in L1 are copied while few lines are in
+		// flight.
 		d.Depth = min(d.Depth, tiling.Even(d.K, copyDepth, 16))
 	case d.copiesPairs():
-		// Rows of a second micro-tile read the panel again, from the L1.
+		// The rows of a second micro-tile read the panel again, from L1.
 		depth := copyDepth
 		if d.M <= d.Micro.MR {
 			depth *= 4
@@ -245,15 +249,15 @@ func (d *decision) packB() bool {
 	return packed
 }
 
-// packA decides how A gets to the micro-kernels.
+// packA decides the layout of A.
 func (d *decision) packA() {
 	t, a := d.Micro, &d.A
 	switch {
 	case a.Trans:
 		if a.Element.Converts() || a.Element == gemm.Pairs || !d.small || a.conflicts() && d.N >= packedPanels*t.NR && t.Prefetch.Inner != nil {
 			d.Pack.A = APanels
-			// Where a panel has fewer rows than a vector, to convert their pieces would
-			// take as long as to multiply.
+			// If a panel has fewer rows than a vector, converting its parts would take as long
+			// as the products.
 			if t.Inner != nil && t.MR < 8 && a.Element.Converts() {
 				d.Pack.A = AStored
 			}
@@ -262,19 +266,19 @@ func (d *decision) packA() {
 		d.Pack.A = ARows
 	case d.K%t.Step != 0 || d.K > 16*t.MR && a.Stride*a.Size%Conflicts == 0 && d.N > 4*t.NR:
 		d.Pack.A = ARows
-		// Kernels of many registers take one line of a panel where rows take one each;
-		// transposing them costs those without AVX-512 more than it saves.
+		// Kernels of many rows read one line of a panel where rows in place are one line each.
+		// Without AVX-512 the transposition costs more than it saves.
 		if a.Element == gemm.F32 && t.Prefetch.Inner != nil {
 			d.Pack.A = APanels
 		}
 	}
 }
 
-// rows decides the rows of a tile: a block of A stays in the L2.
+// rows decides the rows of a tile: a block of A stays in L2.
 func (d *decision) rows() {
 	cells := d.cells(d.Depth)
 	rows := max(1, min(mostRows, blockBytes/(4*cells)))
-	// An even number of tiles, as cores mostly are.
+	// An even number of tiles, because most processors have an even number of cores.
 	blocks := max(1, tiling.CeilDiv(d.M, rows))
 	if blocks > 1 {
 		blocks = tiling.RoundUp(blocks, 2)
@@ -285,9 +289,9 @@ func (d *decision) rows() {
 	}
 }
 
-// whole reports whether the inner dimension is not cut, though it is long: kernels on pairs
-// read A where it lies as fast as from a smaller block, and there are tiles for all workers.
-// Sums must not depend on the epilogue or on the type of the result.
+// whole reports whether a long inner dimension is not cut: kernels on pairs read A in place as
+// fast as from a smaller block, and there are enough tiles for all workers. The answer must
+// not depend on the epilogue or on the type of the result, and so the sums do not.
 func (p *Problem) whole() bool {
 	t := p.Micro
 	return p.A.Element == gemm.Pairs && t.Masked && !p.A.Trans && p.cells(p.K) <= wholeDepth &&
@@ -299,10 +303,10 @@ func (p *Problem) whole() bool {
 func (p *Problem) slices() int {
 	n := min(tiling.MinChunks, p.K/leastSlice)
 	if !p.A.Trans && p.M >= 2*tiling.MinChunks*p.Micro.MR && p.N <= p.Micro.NR {
-		return 0 // rows are enough for all workers, who read them from end to end
+		return 0 // there are enough rows for all workers, which read them in the order of memory
 	}
 	if p.B.Element == gemm.Pairs && !p.B.Trans && p.M <= 2*p.Micro.MR && p.N >= tiling.MinChunks*p.Micro.NR {
-		return 0 // columns are enough for all workers
+		return 0 // there are enough columns for all workers
 	}
 	if p.whole() || n < tiling.MinChunks/2 || p.Batches != 1 || 4*p.M*p.N > sliceBytes || p.M*p.N*p.K < tiling.MinChunks*ChunkMACs {
 		return 0
@@ -336,7 +340,7 @@ func (d *decision) slice() {
 	d.Tiles.Cols = tiling.Even(d.N, mostCols, d.Micro.NR)
 }
 
-// keeper decides who packs B and who uses it: with a tile, unless more pays.
+// keeper decides which workers pack and read packed B: each tile its own, unless sharing pays.
 func (d *decision) keeper() PackB {
 	if d.Slices.N > 1 {
 		return BTile
@@ -344,9 +348,9 @@ func (d *decision) keeper() PackB {
 	if d.Cached {
 		return BCached
 	}
-	// A single block of rows is cut by columns, which each chunk packs itself: they do
-	// not go from core to core. An operand that must be converted is packed once rather
-	// than by each block of rows.
+	// A single block of rows is cut by columns, which each chunk packs itself: packed panels
+	// do not move between cores. An operand that must be converted is packed once rather than
+	// by each block of rows.
 	t := d.Micro
 	if d.gaps && d.N >= 4*t.NR {
 		return BTile
@@ -372,12 +376,12 @@ func (d *decision) columns() {
 	least := ChunkMACs
 	want := tiling.MinChunks
 	packsA, packsB, perWorker, shares := d.Pack.A != AInPlace, d.Pack.B != BInPlace, d.Pack.B == BPerWorker, d.Pack.B >= BShared
-	// A worker that packs an operand keeps it for its other chunks: those of the same
-	// columns, or of the same rows. A single panel is not cut by columns.
+	// A worker that packs an operand uses it for its other chunks with the same columns, or
+	// the same rows. A single panel is not cut by columns.
 	keepsA := packsB && !shares && !perWorker && tile.Rows >= d.M && tile.Cols > t.NR && d.Depth >= d.K
 	switch {
 	case perWorker:
-		want *= 2 // for the sake of even shares
+		want *= 2 // for even shares
 	case keepsA:
 	case d.A.Element != gemm.F32 && !shares && d.M*d.N*d.K < tiling.MinChunks*convertMACs:
 		want /= 2 // each chunk converts all rows
@@ -386,9 +390,9 @@ func (d *decision) columns() {
 	}
 	count := func() int { return d.Batches * tiling.CeilDiv(d.M, tile.Rows) * tiling.CeilDiv(d.N, tile.Cols) }
 	for count() < want && tile.Rows*tile.Cols*max(d.K, writeMACs) >= 2*least {
-		// Halve what costs the least: rows are shared by all tiles of a row, columns
-		// packed by each tile of a column. B in place that is the larger operand is read
-		// by one worker or the other.
+		// Halve the side that costs less: rows are packed once for all tiles of a row, columns
+		// by each tile of a column. If B is read in place and is the larger operand, each
+		// worker reads a part of it.
 		wide := tile.Cols >= 2*t.NR && !perWorker
 		cheap := packsB && !shares || !packsB && d.N >= 2*d.M || tile.Cols >= 2*tile.Rows && !(packsA && shares)
 		switch {
@@ -404,8 +408,8 @@ func (d *decision) columns() {
 	}
 }
 
-// order decides the order of micro-tiles, what that changes of the packing, and the
-// stripes of columns.
+// order decides the order of micro-tiles, the packing that depends on it, and the stripes of
+// columns.
 func (d *decision) order() {
 	t, tile := d.Micro, &d.Tiles
 	tile.Down = tiling.CeilDiv(d.M, tile.Rows)
@@ -414,7 +418,7 @@ func (d *decision) order() {
 	if d.Pack.B == BTile && tile.Down == 1 && !d.shallow() {
 		d.Pack.B = BPanel
 	}
-	// A few columns: A is read from memory, one row after the other.
+	// With a few columns, A is read from memory row by row.
 	along := d.Pack.B > BPanel && !d.A.Trans && d.Depth >= d.K && tile.Cols <= firstPanels*t.NR
 	if along && !d.shallow() && d.A.Element.Converts() || (along || d.Strips) && d.Pack.A == ARows && d.A.Element == gemm.Pairs && d.K%2 == 1 {
 		d.Pack.A = AOnDemand
@@ -442,6 +446,15 @@ func (b Blocking) String() string {
 	}
 	if b.Order == RowsFirst {
 		s.WriteString("; rows first")
+	}
+	if b.BlockCols > 0 {
+		fmt.Fprintf(&s, "; blocks of %d columns", b.BlockCols)
+	}
+	if b.Order == BlocksFirst {
+		s.WriteString(", blocks first")
+	}
+	if b.Transpose {
+		s.WriteString("; transposed")
 	}
 	if b.Slices.N > 1 {
 		fmt.Fprintf(&s, "; %d slices of %d", b.Slices.N, b.Slices.K)

@@ -7,13 +7,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 var update = flag.Bool("update", false, "write testdata/blocking.txt anew")
 
-// TestBlocking: the blocking of 72 products is that of testdata/blocking.txt. No
+// TestBlocking: the blocking of 153 products is that of testdata/blocking.txt. No
 // micro-kernel runs, so every processor checks every level.
 func TestBlocking(t *testing.T) {
 	shapes := [][3]int{ // m, k, n
@@ -28,6 +31,8 @@ func TestBlocking(t *testing.T) {
 		transA, transB bool
 		epilogue       EpilogueKind
 		rounds, strips bool
+		to             dtype.DType // unless it is float32
+		bytes          *gemm.Bytes // of products of 8-bit integers
 	}{
 		{name: "AVX-512 float32", micro: gemm.AVX512.F32, element: gemm.F32},
 		{name: "AVX-512 float16, Aᵀ, chain", micro: gemm.AVX512.F32, element: gemm.F16, transA: true, epilogue: ChainEpilogue},
@@ -35,6 +40,14 @@ func TestBlocking(t *testing.T) {
 		{name: "AVX2 float32, Aᵀ, epilogue in the micro-kernel", micro: gemm.AVX2.F32, element: gemm.F32, transA: true, epilogue: TileEpilogue},
 		{name: "AVX512-BF16 bfloat16, rounded", micro: gemm.AVX512BF16.Pairs, element: gemm.Pairs, rounds: true},
 		{name: "AVX512-BF16 bfloat16, kernels of strips", micro: gemm.AVX512BF16.Pairs, element: gemm.Pairs, rounds: true, strips: true},
+		{name: "AMX bfloat16", element: gemm.BF16, epilogue: TileEpilogue},
+		{name: "AMX bfloat16, Aᵀ", element: gemm.BF16, transA: true},
+		{name: "AMX bfloat16, Bᵀ, chain", element: gemm.BF16, transB: true, epilogue: ChainEpilogue, to: dtype.BFloat16},
+		{name: "AMX float16", element: gemm.F16, to: dtype.Float16},
+		{name: "AMX float16, Aᵀ", element: gemm.F16, transA: true},
+		{name: "AMX int8", bytes: gemm.BytesAMX},
+		{name: "AVX512-VNNI int8", bytes: gemm.BytesVNNI},
+		{name: "AVX2 int8", bytes: gemm.BytesAVX2},
 	}
 	var got strings.Builder
 	for _, k := range kinds {
@@ -44,6 +57,9 @@ func TestBlocking(t *testing.T) {
 			if k.rounds {
 				p.To = dtype.BFloat16
 			}
+			if k.to != dtype.Invalid {
+				p.To = k.to
+			}
 			p.A = Operand{k.element, k.element.Size(), k.transA, s[1]}
 			if k.transA {
 				p.A.Stride = s[0]
@@ -52,7 +68,20 @@ func TestBlocking(t *testing.T) {
 			if k.transB {
 				p.B.Stride = s[1]
 			}
-			fmt.Fprintf(&got, "  %d×%d×%d: %v\n", s[0], s[1], s[2], p.Block())
+			if k.micro == nil && k.bytes == nil && p.K < gemm.PanelDepth {
+				continue // not on tile registers
+			}
+			var b Blocking
+			switch {
+			case k.bytes != nil:
+				p.Cached = true
+				b = p.BlockQuantized(k.bytes)
+			case k.micro == nil:
+				b = p.BlockPanels()
+			default:
+				b = p.Block()
+			}
+			fmt.Fprintf(&got, "  %d×%d×%d: %v\n", s[0], s[1], s[2], b)
 		}
 	}
 	const file = "testdata/blocking.txt"
@@ -72,6 +101,80 @@ func TestBlocking(t *testing.T) {
 	for i, l := range lines {
 		if l != wanted[i] {
 			t.Errorf("line %d is\n%s\nwant\n%s", i+1, l, wanted[i])
+		}
+	}
+}
+
+// TestPanelProductPlan: which products are computed on tile registers, what they pack, and
+// how they are cut. No micro-kernel runs, so processors without AMX check it, too.
+func TestPanelProductPlan(t *testing.T) {
+	planOf := func(d dtype.DType, a op.Attr, m, n, k int) *panelProduct {
+		b, v := recorded(t, a, d, m, n, k)
+		kernel := exec.Choose(b, v, "matmul", algorithms, &choice{productDims(b, v), b, v, gemm.AMX, leastPairs})
+		p, _ := kernel.(*panelProduct)
+		return p
+	}
+	for _, d := range []dtype.DType{dtype.Float32, dtype.Float64} {
+		if planOf(d, op.Attr{}, 1024, 1024, 1024) != nil {
+			t.Errorf("%v on tile registers", d)
+		}
+	}
+	if p := planOf(dtype.BFloat16, op.Attr{}, 64, 64, 31); p != nil {
+		t.Errorf("short sums do not keep subnormal numbers: %+v", p)
+	}
+	if p := planOf(dtype.BFloat16, op.Attr{}, 1000, 64, 80); p.packsA() || !p.sharesB() || p.fallback != nil {
+		t.Errorf("A is packed, or B not shared: %+v", p)
+	}
+	if p := planOf(dtype.BFloat16, op.Attr{}, 1024, 1024, 1024); !p.packsA() || p.Depth != 1024 || p.Tiles.Down < tiling.MinChunks/2 {
+		t.Errorf("rows of A that share lines are not packed, or sums split: %+v", p)
+	}
+	if p := planOf(dtype.BFloat16, op.Attr{}, 1024, 4096, 4096); p.Order != BlocksFirst || p.Depth != blockDepth || p.BlockCols != blockCols {
+		t.Errorf("sums of a long inner dimension do not stay in the cache: %+v", p)
+	}
+	if p := planOf(dtype.BFloat16, op.Attr{}, 1024, 64, 4096); p.Order == BlocksFirst {
+		t.Errorf("few columns in blocks: %+v", p)
+	}
+	gradient := op.Attr{TransA: true, DType: dtype.Float32}
+	if p := planOf(dtype.BFloat16, gradient, 784, 64, 8192); !p.Transpose || p.Slices.N != tiling.MinChunks || p.sharesB() {
+		t.Errorf("a long gradient is not transposed, or not cut into slices: %+v", p)
+	}
+	if p := planOf(dtype.BFloat16, gradient, 784, 64, 512); !p.Transpose || p.Slices.N != 1 || p.Direct {
+		t.Errorf("a short gradient is not transposed, or cut into slices: %+v", p)
+	}
+	if p := planOf(dtype.BFloat16, gradient, 512, 512, 128); p.Transpose || !p.Direct {
+		t.Errorf("a square gradient is transposed, or not written by kernels: %+v", p)
+	}
+	if p := planOf(dtype.Float16, op.Attr{}, 32, 32, 32); p != nil {
+		t.Errorf("few float16 are split: %+v", p)
+	}
+	if p := planOf(dtype.Float16, op.Attr{}, 128, 256, 3000); p.pieces != 2 || p.fallback == nil || p.sharesB() || p.Depth >= 3000 {
+		t.Errorf("float16 in pieces: %+v", p)
+	}
+	if p := planOf(dtype.BFloat16, op.Attr{}, 1000, 0, 64); p == nil || len(p.stripes) != 1 || p.stripes[0].cols != 0 {
+		t.Errorf("a result of no columns: %+v", p)
+	}
+	// Blocks lie in the scratch memory that is reserved, and stripes are the columns.
+	for _, s := range [][3]int{{17, 5, 33}, {1000, 64, 80}, {1024, 4096, 4096}, {300, 20000, 1500}, {90, 50, 4100}} {
+		for _, a := range []op.Attr{{}, {TransA: true}, {TransB: true}} {
+			for _, d := range []dtype.DType{dtype.BFloat16, dtype.Float16} {
+				p := planOf(d, a, s[0], s[1], s[2])
+				if p == nil {
+					continue
+				}
+				col := 0
+				for _, stripe := range p.stripes {
+					if stripe.col != col || stripe.cols <= 0 || stripe.across != tiling.CeilDiv(stripe.cols, p.Tiles.Cols) {
+						t.Errorf("%v %v %+v: stripe %+v begins at another column than %d", s, d, a, stripe, col)
+					}
+					col += stripe.cols
+				}
+				if col != p.n || p.Tiles.Down != tiling.CeilDiv(p.m, p.Tiles.Rows) || p.BlockCols%gemm.PanelCols != 0 || p.BlockCols > tiling.RoundUp(p.Tiles.Cols, gemm.PanelCols) {
+					t.Errorf("%v %v %+v: stripes of %d columns; %v", s, d, a, col, p.Blocking)
+				}
+				if at := max(p.atSums, p.atA, p.atTail, p.atEdge, p.atPairs, p.atTransposed, p.atB); at >= p.scratch || p.scratch%64 != 0 {
+					t.Errorf("%v %v %+v: a block at %d of %d bytes", s, d, a, at, p.scratch)
+				}
+			}
 		}
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// FoldCasts finds casts of inputs to float16 that need not be made, with what they
-// are of: only products read them, which compute in float32 and convert what
-// they pack. Those round as they pack, to the same numbers: to write a batch in
-// float16 and to read that again costs more than to read it twice as it is.
+// FoldCasts returns the casts of inputs to float16 that are folded into their consumers, with
+// their operands. The consumers are products that compute in float32 and convert operands as
+// they pack them: they round to float16 as they pack, with the same result. Writing a batch in
+// float16 and reading it again takes longer than reading the float32 operand twice.
 func FoldCasts(b *exec.Builder) map[*ir.Value]*ir.Value {
 	set := gemm.Current()
 	if set == nil || set.Panels != nil {
-		return nil // tile registers want numbers of 16 bits
+		return nil // products on tile registers need 16-bit operands
 	}
 	found := map[*ir.Value]*ir.Value{}
 	g := b.Graph
@@ -27,7 +27,7 @@ func FoldCasts(b *exec.Builder) map[*ir.Value]*ir.Value {
 	for _, v := range g.Values {
 		s := v.Type.Shape
 		for i, a := range v.Args {
-			// Products by a vector take operands as they are.
+			// Products with a vector read operands in place.
 			if v.Op != op.MatMul || i > 1 || min(s[len(s)-2], s[len(s)-1]) == 1 {
 				delete(found, a)
 			}

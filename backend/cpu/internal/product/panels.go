@@ -13,58 +13,46 @@ import (
 
 // panelProduct is a matrix product on tile registers, of bfloat16 or float16.
 //
-// Tile registers multiply so fast that what counts is how operands reach them:
-// a kernel takes 32 rows and 32 columns of the result through all of the inner
-// dimension at once, so that sums are stored once, while it streams A and B
-// from L2. A is read from where it lies, unless it is transposed
-// or its rows fall on the same cache sets; B is packed to panels of 32
-// columns, by all workers together if several blocks of rows need it. While a
-// block of columns is computed, the next one is fetched.
+// Tile registers multiply so fast that the time depends on how operands reach them. A
+// kernel computes 32 rows and 32 columns of the result over the whole inner dimension, so
+// that sums are stored once, while it streams A and B from L2. It reads A in place, unless
+// A is transposed or its rows share lines of L1. B is packed in panels of 32 columns, once
+// for all workers if several blocks of rows need it. While a block of columns is computed,
+// the next one is prefetched.
 //
-// An inner dimension that is too long for that is taken in steps, and sums are
-// stored after each. Where there are many rows and columns, those of a block
-// go through all steps before the next block begins: they stay in L2,
-// to which a step then adds little.
+// An inner dimension that is too long for that is cut into steps, and sums are stored after
+// each. With many rows and columns, a block of columns goes through all steps before the
+// next block begins: its sums stay in L2 from step to step.
 //
-// In packed B neighbouring steps of the inner dimension make pairs, as rows of
-// A have them. So rows of memory that are steps are interleaved to make B, but
-// transposed besides to make A: a product with A transposed, the gradient of a
-// weight, is computed transposed, Cᵀ = Bᵀ·A, if B is the smaller. If its inner
-// dimension is long, workers take slices of it, as in product.
+// Packed B has pairs of neighbouring elements of the inner dimension, as rows of A have
+// them. A stored B is only interleaved for that; a transposed A is transposed, too. So a
+// product with A transposed, the gradient of a weight, is computed as Cᵀ = Bᵀ·A if B is the
+// smaller operand. If its inner dimension is long, workers take slices of it, as in product.
 //
-// The registers know bfloat16 only. A float16 is the exact sum of two of
-// these, and a product of two float16 that of four products: the result is as
-// exact as in float32 arithmetic. Infinities and NaN have no such parts. They
-// are noticed when operands are split; what depends on them is computed in
-// float32, by fallback.
+// Tile registers multiply bfloat16 only. A float16 is the exact sum of two bfloat16, and a
+// product of two float16 the sum of four products: the result is as exact as in float32
+// arithmetic. Infinities and NaN cannot be split so. Splitting reports them, and the
+// fallback computes the tiles that depend on them in float32.
 //
-// How everything is cut depends on shapes only, and so do the bits of the
-// result.
+// The cuts depend on shapes only, and so do the bits of the result: see
+// [Problem.BlockPanels].
 type panelProduct struct {
-	result     product // for its stores: what becomes of sums
-	panels     *gemm.Panels
-	m, n       int // of what is computed: the result, or its transpose
-	a, b       matrix
-	transposed bool
-	parts      int // bfloat16 to a number
-
-	depth        int // of a step of the inner dimension
-	tileM, tileN int // of a chunk
-	blockN       int // columns of it that are computed together
-	down         int // chunks
+	result product // its stores and epilogue write the result
+	panels *gemm.Panels
+	Blocking
+	m, n         int // of the computed matrix: the result or its transpose
+	a, b         matrix
+	pieces       int // bfloat16 that make up an element: 2 for float16
 	stripes      []panelStripe
-	sharesB      bool
-	packsA       bool
-	byBlocks     bool          // each block of columns goes through all of the inner dimension before the next
-	direct       bool          // kernels write the result themselves
-	follow       *tileEpilogue // what follows, if that is done there, or nil
+	tileEpilogue *tileEpilogue // applied to tiles that kernels write to the result, or nil
 	store        tileStore
 	fallback     *product // of float16
 
-	ld, ldA, lowA, ldTransposed                             int // bytes from row to row of sums and of packed A, to its other part, of transposed results
-	stepA                                                   int // bytes from a packed step of A to the next
-	atSums, atA, atTail, atEdge, atPairs, atTransposed, atB int // in scratch memory
-	scratch                                                 int
+	ld, ldTransposed                          int // bytes from row to row of sums and of transposed results
+	ldA, lowA, stepA                          int // bytes of packed A: from row to row, to the second piece, from step to step
+	atSums, atA, atTail, atEdge, atPairs, atB int // in scratch memory
+	atTransposed                              int
+	scratch                                   int
 }
 
 // panelStripe is a stripe of columns whose packed panels workers share at a
@@ -73,59 +61,53 @@ type panelStripe struct {
 	*panelProduct
 	index     int
 	col, cols int
-	across    int // chunks
+	across    int // tiles
 	packing   panelPacking
 }
 
-// Limits of blocks.
+// sharesB reports whether all workers read the same packed B.
+func (k *panelProduct) sharesB() bool { return k.Pack.B == BShared }
+
+// packsA reports whether A is packed.
+func (k *panelProduct) packsA() bool { return k.Pack.A != AInPlace }
+
+// Sizes of packed operands.
 const (
-	panelMACs      = 1 << 21 // multiplications worth handing to another core
-	panelRows      = 256     // of A in a chunk
-	tallRows       = 96      // of A in a chunk, where long ones would push a B of few columns out of L2
-	panelDepth     = 1024    // inner dimensions up to this are not split
-	panelBlock     = 512 << 10
-	panelWidth     = 512                                  // columns of a chunk that packs B itself
-	blockCols      = 512                                  // columns of bfloat16 whose sums, of panelRows, stay in L2 with a step of both operands
-	blockDepth     = 256                                  // of such a step: a kernel's rows of A stay in L1
-	wideChunk      = 2048                                 // columns of a chunk that can be halved
 	FlagBytes      = 64                                   // before packed operands: whether an element is not finite
-	setConflict    = 2048                                 // rows of A a multiple of these bytes apart leave few lines of L1
-	SplitMACs      = 1 << 17                              // multiplications that are worth splitting float16 for
 	TransposeBytes = 2 * gemm.PanelDepth * gemm.PanelCols // of a block that is transposed
-	transposeCost  = 2                                    // what transposing an element of the result costs in elements of an operand
-	transposedCols = 128                                  // columns that are transposed at a time
 )
 
 // newPanelProduct makes the kernel of a product on tile registers.
 func newPanelProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec.Kernel {
 	k := &panelProduct{
 		result: product{Writer: Writer{Set: set, N: d.n, Out: b.At(v), To: v.Type.DType}, m: d.m, k: d.k, batches: d.batches},
-		panels: set.Panels, m: d.m, n: d.n, a: d.a, b: d.b, parts: 1,
-	}
-	if d.a.dtype == dtype.Float16 {
-		k.parts = 2
+		panels: set.Panels, m: d.m, n: d.n, a: d.a, b: d.b,
 	}
 	p := &k.result
 	if p.After = elementwise.NewEpilogue(b, v, 2, p.N); p.After != nil {
 		p.lowEpilogue = newLowEpilogue(b, v, set, p.N)
 		k.store = p.epilogueStore()
-		if k.follow = newTileEpilogue(b, v, set, p.N); k.follow != nil && k.follow.add >= 0 {
-			k.follow = nil // kernels begin with sums that lie as theirs do
+		if k.tileEpilogue = newTileEpilogue(b, v, set, p.N); k.tileEpilogue != nil && k.tileEpilogue.add >= 0 {
+			k.tileEpilogue = nil // kernels would have to begin with sums in the layout of theirs
 		}
 	} else {
 		k.store = p.Convert
-		p.Direct = p.To == dtype.Float32
 	}
-	// What packing saves, against the transposition of the result.
-	if k.a.trans && !k.b.trans && p.N <= panelRows && (p.m-p.N)*p.k > transposeCost*p.m*p.N {
-		k.transposed = true
+	problem := k.problem(d)
+	k.pieces, k.Blocking = problem.pieces(), problem.BlockPanels()
+	if k.Transpose {
 		k.m, k.n, k.a, k.b = p.N, p.m, d.b, d.a
 		k.a.trans, k.b.trans = true, false
 	}
-	k.block()
+	p.Slices, p.Direct = k.Slices, k.Direct || p.After == nil && p.To == dtype.Float32
+	p.Tiles.Rows, p.TileN = k.Tiles.Rows, k.Tiles.Cols
+	if k.Transpose {
+		p.Tiles.Rows, p.TileN = k.Tiles.Cols, k.Tiles.Rows
+	}
+	k.cutStripes()
 	k.layout()
 	need := k.scratch
-	if k.parts == 2 {
+	if k.pieces == 2 {
 		need = max(need, k.makeFallback())
 	}
 	b.ReserveScratch(need)
@@ -137,98 +119,42 @@ func newPanelProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec.
 		p.sums.init(p)
 		b.ReserveShared(p.Slices.N * p.partBytes())
 	}
-	if k.sharesB {
+	if k.sharesB() {
 		// The first stripe is the widest.
 		b.ReserveShared(FlagBytes + k.panelBytes(p.k)*tiling.CeilDiv(k.stripes[0].cols, gemm.PanelCols))
 	}
 	return k
 }
 
-// panelBytes is the size of a packed panel of B with n steps of the inner
-// dimension.
-func (k *panelProduct) panelBytes(n int) int {
-	return tiling.CeilDiv(n, gemm.PanelDepth) * gemm.PanelStep * k.parts
+// problem returns the input of the blocking.
+func (k *panelProduct) problem(d *dims) Problem {
+	p := Problem{M: d.m, N: d.n, K: d.k, Batches: d.batches, To: k.result.To}
+	element := gemm.ElementOf[d.a.dtype]
+	p.A = Operand{Element: element, Size: 2, Trans: d.a.trans, Stride: d.a.stride}
+	p.B = Operand{Element: element, Size: 2, Trans: d.b.trans, Stride: d.b.stride}
+	switch {
+	case k.tileEpilogue != nil:
+		p.Epilogue = TileEpilogue
+	case k.result.After != nil:
+		p.Epilogue = ChainEpilogue
+	}
+	return p
 }
 
-// slice cuts the inner dimension if that pays, as product.slice does.
-func (k *panelProduct) slice() {
-	p := &k.result
-	p.Slices.N, p.Slices.K = 1, p.k
-	parts := min(tiling.MinChunks, p.k/leastSlice)
-	if !k.a.trans || k.b.trans || parts < tiling.MinChunks/2 || p.batches != 1 || k.m > panelRows || 4*p.m*p.N > sliceBytes || p.m*p.N*p.k < tiling.MinChunks*ChunkMACs {
-		return
-	}
-	p.Slices.K = tiling.RoundUp(tiling.CeilDiv(p.k, parts), gemm.PanelDepth)
-	p.Slices.N = tiling.CeilDiv(p.k, p.Slices.K)
-	p.Slices.LD = 4*tiling.RoundUp(p.N, gemm.PanelCols) + RowPad
-	k.depth = tiling.Even(p.Slices.K, max(leastDepth, sliceBytes/(2*k.parts*k.n)), gemm.PanelDepth)
-}
-
-// block chooses what is packed, and the size of chunks.
-func (k *panelProduct) block() {
-	p := &k.result
-	k.depth = p.k
-	if p.k > panelDepth {
-		k.depth = tiling.Even(p.k, panelDepth, gemm.PanelDepth)
-	}
-	k.tileM = tiling.Even(k.m, panelRows, gemm.PanelRows)
-	k.tileN = k.n
-	if k.m > panelRows && k.n <= panelRows && k.parts*2*panelRows*k.depth > panelBlock {
-		k.tileM = tiling.Even(k.m, tallRows, gemm.PanelRows)
-	}
-	k.slice()
-	// A single block of rows is cut by columns, which each chunk packs itself.
-	k.sharesB = p.Slices.N == 1 && p.batches == 1 && tiling.CeilDiv(k.m, k.tileM) > 1
-	if !k.sharesB && p.Slices.N == 1 {
-		k.tileN = tiling.Even(k.n, panelWidth, gemm.PanelCols)
-	}
-	if k.byBlocks = k.sharesB && k.depth < p.k && !k.transposed && k.n > panelRows; k.byBlocks {
-		k.depth = tiling.Even(p.k, blockDepth, gemm.PanelDepth)
-	}
-	count := func() int {
-		return p.batches * p.Slices.N * tiling.CeilDiv(k.m, k.tileM) * tiling.CeilDiv(k.n, k.tileN)
-	}
-	worth := func() bool { return k.tileM*k.tileN*p.k >= 2*panelMACs }
-	for count() < tiling.MinChunks && worth() {
-		switch {
-		case k.byBlocks && k.tileN >= 2*blockCols, k.sharesB && k.tileN >= wideChunk, !k.sharesB && k.tileN > 2*gemm.PanelCols:
-			k.tileN = tiling.Even(k.tileN, tiling.CeilDiv(k.tileN, 2), gemm.PanelCols)
-		case k.tileM > gemm.PanelRows && count() < tiling.MinChunks/2 && !k.transposed:
-			k.tileM = tiling.Even(k.tileM, tiling.CeilDiv(k.tileM, 2), gemm.PanelRows)
-		default:
-			goto cut
-		}
-	}
-cut:
-	k.down = tiling.CeilDiv(k.m, k.tileM)
-	k.blockN = min(tiling.RoundUp(k.tileN, gemm.PanelCols), tiling.Even(k.tileN, max(2, panelBlock/k.panelBytes(k.depth))*gemm.PanelCols, gemm.PanelCols))
-	if k.byBlocks {
-		k.blockN = min(tiling.RoundUp(k.tileN, gemm.PanelCols), tiling.Even(k.tileN, blockCols/k.parts, gemm.PanelCols))
-	}
-	if k.transposed {
-		k.blockN = min(k.blockN, tiling.Even(k.tileN, transposedCols, gemm.PanelCols))
-	}
-	stripe := k.n
-	if k.sharesB {
-		stripe = max(1, shareBytes/(k.panelBytes(p.k)*tiling.CeilDiv(k.tileN, gemm.PanelCols))) * k.tileN
-	}
-	for col := 0; col < k.n; col += stripe {
-		s := panelStripe{panelProduct: k, index: len(k.stripes), col: col, cols: min(stripe, k.n-col)}
-		s.across = tiling.CeilDiv(s.cols, k.tileN)
+// cutStripes makes the stripes.
+func (k *panelProduct) cutStripes() {
+	for col := 0; col < max(k.n, 1); col += k.Tiles.Stripe {
+		s := panelStripe{panelProduct: k, index: len(k.stripes), col: col, cols: min(k.Tiles.Stripe, k.n-col)}
+		s.across = tiling.CeilDiv(s.cols, k.Tiles.Cols)
 		k.stripes = append(k.stripes, s)
 	}
 	for i := range k.stripes {
 		k.stripes[i].packing.panelStripe = &k.stripes[i]
 	}
-	k.packsA = k.parts > 1 || k.a.trans || p.k%2 != 0 || 2*k.a.stride%setConflict == 0 && k.tileN >= 4*gemm.PanelCols
-	// Kernels write whole tile registers, as far apart as sums of earlier steps.
-	k.direct = (p.Direct || k.follow != nil) && !k.transposed && p.Slices.N == 1 && k.depth >= p.k && k.m%16 == 0 && k.n%16 == 0
-	p.Direct = p.Direct || k.direct
-	p.Tiles.Rows, p.TileN = k.tileM, k.tileN
-	if k.transposed {
-		p.Tiles.Rows, p.TileN = k.tileN, k.tileM
-	}
 }
+
+// panelBytes is the size of a packed panel of B with n elements of the inner dimension.
+func (k *panelProduct) panelBytes(n int) int { return panelBytes(n, k.pieces) }
 
 // layout places sums and packed operands in scratch memory, behind the flag.
 func (k *panelProduct) layout() {
@@ -238,53 +164,53 @@ func (k *panelProduct) layout() {
 		need += tiling.RoundUp(n, 64)
 		return at
 	}
-	rows, cols := gemm.PanelRows, k.blockN
+	rows, cols := gemm.PanelRows, k.BlockCols
 	switch {
-	case k.byBlocks:
-		rows = tiling.RoundUp(k.tileM, gemm.PanelRows)
-	case k.transposed || k.depth < k.result.k:
-		rows, cols = tiling.RoundUp(k.tileM, gemm.PanelRows), tiling.RoundUp(k.tileN, gemm.PanelCols)
+	case k.Order == BlocksFirst:
+		rows = tiling.RoundUp(k.Tiles.Rows, gemm.PanelRows)
+	case k.Transpose || k.Depth < k.result.k:
+		rows, cols = tiling.RoundUp(k.Tiles.Rows, gemm.PanelRows), tiling.RoundUp(k.Tiles.Cols, gemm.PanelCols)
 	}
 	k.ld = 4*cols + 2*RowPad
-	if k.n%16 == 0 && k.blockN >= k.n && 4*k.n%setConflict != 0 && !k.transposed {
+	if k.n%16 == 0 && k.BlockCols >= k.n && 4*k.n%setConflict != 0 && !k.Transpose {
 		k.ld = 4 * k.n // rows follow each other, as in the result
 	}
-	if !k.direct {
+	if !k.Direct {
 		k.atSums = take(rows * (4*cols + 2*RowPad))
 	}
-	k.ldA = 2*tiling.RoundUp(k.depth, gemm.PanelDepth) + RowPad
-	if k.packsA {
-		k.lowA = tiling.RoundUp(k.tileM, gemm.PanelRows) * k.ldA
-		k.stepA = k.parts * k.lowA
+	k.ldA = 2*tiling.RoundUp(k.Depth, gemm.PanelDepth) + RowPad
+	if k.packsA() {
+		k.lowA = tiling.RoundUp(k.Tiles.Rows, gemm.PanelRows) * k.ldA
+		k.stepA = k.pieces * k.lowA
 		steps := 1
-		if k.byBlocks {
-			steps = tiling.CeilDiv(k.result.k, k.depth)
+		if k.Order == BlocksFirst {
+			steps = tiling.CeilDiv(k.result.k, k.Depth)
 		}
 		k.atA = take(steps * k.stepA)
 	} else {
-		k.atTail = take(k.tileM * 2 * gemm.PanelDepth)
+		k.atTail = take(k.Tiles.Rows * 2 * gemm.PanelDepth)
 		k.atEdge = take(gemm.PanelRows * k.ldA)
 	}
 	if k.a.trans {
 		k.atPairs = take(TransposeBytes)
 	}
-	if k.transposed && k.result.Slices.N == 1 && !k.result.Direct {
+	if k.Transpose && k.Slices.N == 1 && !k.result.Direct {
 		k.ldTransposed = 4 * k.m
-		k.atTransposed = take(k.blockN * k.ldTransposed)
+		k.atTransposed = take(k.BlockCols * k.ldTransposed)
 	}
-	if !k.sharesB {
-		k.atB = take(k.panelBytes(k.depth) * tiling.CeilDiv(k.tileN, gemm.PanelCols))
+	if !k.sharesB() {
+		k.atB = take(k.panelBytes(k.Depth) * tiling.CeilDiv(k.Tiles.Cols, gemm.PanelCols))
 	}
 	k.scratch = need
 }
 
-// makeFallback makes the product in float32 of the same chunks, and returns
-// what scratch memory it needs.
+// makeFallback makes the product in float32 of the same tiles, and returns the size of the
+// scratch memory that it needs.
 func (k *panelProduct) makeFallback() int {
 	f := k.result
 	f.tiles = f.Set.F32
 	x, y := k.a, k.b
-	if k.transposed {
+	if k.Transpose {
 		x, y = y, x
 		x.trans, y.trans = true, false
 	}
@@ -305,7 +231,7 @@ func (k *panelProduct) makeFallback() int {
 	f.stripes = nil
 	for _, s := range k.stripes {
 		t := stripe{product: k.fallback, col: s.col, cols: s.cols, across: s.across}
-		if k.transposed {
+		if k.Transpose {
 			t.col, t.cols, t.across = 0, f.N, 1
 		}
 		f.stripes = append(f.stripes, t)
@@ -314,12 +240,12 @@ func (k *panelProduct) makeFallback() int {
 	return f.scratch
 }
 
-// panelPacking is the task of packing a stripe of B into the shared memory:
-// panel after panel, each with all of the inner dimension.
+// panelPacking is the task of packing a stripe of B into shared memory: panel after panel,
+// each over the whole inner dimension.
 type panelPacking struct{ *panelStripe }
 
-// packings is the number of its chunks: panels of a transposed B, else steps
-// of the inner dimension, so that memory is read from end to end.
+// packings returns the number of its chunks: groups of panels of a transposed B, else steps of
+// the inner dimension, so that memory is read in order.
 func (k *panelStripe) packings() int {
 	if k.b.trans {
 		return tiling.CeilDiv(k.cols, packGroup*gemm.PanelCols)
@@ -334,37 +260,37 @@ func (k *panelPacking) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		cols = min(packGroup*gemm.PanelCols, cols-first)
 	}
 	found := (*uint32)(unsafe.Pointer(&r.Shared[0]))
-	for ; p < end; p += k.depth {
-		step := p / k.depth * k.depth
-		size := k.panelBytes(min(k.depth, k.result.k-step))
+	for ; p < end; p += k.Depth {
+		step := p / k.Depth * k.Depth
+		size := k.panelBytes(min(k.Depth, k.result.k-step))
 		d := unsafe.Add(k.packed(r, step, k.col+first), k.panelBytes(p-step))
-		k.packB(w, d, size, found, r.Values[k.b.pos], 0, k.col+first, cols, p, min(k.depth, end-p))
+		k.packB(w, d, size, found, r.Values[k.b.pos], 0, k.col+first, cols, p, min(k.Depth, end-p))
 	}
 }
 
-// packed is where the panels from a column on lie in shared memory, for the
-// step of the inner dimension from p on. Panels of a step follow each other.
+// packed returns the panels from a column on in shared memory, for the step of the inner
+// dimension from p on. The panels of a step are consecutive.
 func (k *panelStripe) packed(r *exec.Run, p, col int) unsafe.Pointer {
-	size := k.panelBytes(min(k.depth, k.result.k-p))
+	size := k.panelBytes(min(k.Depth, k.result.k-p))
 	before := tiling.CeilDiv(k.cols, gemm.PanelCols) * k.panelBytes(p)
 	return unsafe.Pointer(&r.Shared[FlagBytes+before+(col-k.col)/gemm.PanelCols*size])
 }
 
-// packB packs depth steps from p on of columns from col on. Panels are size
-// bytes apart.
+// packB packs depth elements of the inner dimension from p on, for columns from col on. Panels
+// are size bytes apart.
 func (k *panelProduct) packB(_ *exec.Worker, d unsafe.Pointer, size int, found *uint32, data []byte, batch, col, cols, p, depth int) {
 	b, set := &k.b, k.result.Set
 	if b.trans {
 		src := unsafe.Pointer(&data[2*(b.starts[batch]+col*b.stride+p)])
-		TransposePanels(set, d, size, k.parts, src, 2*b.stride, cols, depth, unsafe.Pointer(found))
+		TransposePanels(set, d, size, k.pieces, src, 2*b.stride, cols, depth, unsafe.Pointer(found))
 		return
 	}
 	src := unsafe.Pointer(&data[2*(b.starts[batch]+p*b.stride+col)])
-	PackPanels(set, d, size, k.parts, src, 2*b.stride, cols, depth, unsafe.Pointer(found))
+	PackPanels(set, d, size, k.pieces, src, 2*b.stride, cols, depth, unsafe.Pointer(found))
 }
 
-// TransposePanels is PackPanels of columns that are rows of memory, distance bytes
-// apart.
+// TransposePanels is PackPanels for a transposed operand: columns are stored as rows, distance
+// bytes apart.
 func TransposePanels(set *gemm.Set, d unsafe.Pointer, size, pieces int, src unsafe.Pointer, distance, cols, depth int, found unsafe.Pointer) {
 	clearTails(d, size, pieces, cols, depth)
 	wide := cols
@@ -383,12 +309,12 @@ func TransposePanels(set *gemm.Set, d unsafe.Pointer, size, pieces int, src unsa
 	splitPanels(set, d, size, pieces, cols, depth, found)
 }
 
-// splitCols is the columns that are packed before they are split: they are in L1
-// then.
+// splitCols is the number of columns that are packed before they are split, while they are in
+// L1.
 const splitCols = 8 * gemm.PanelCols
 
-// PackPanels packs depth rows of columns, distance bytes apart at src, to panels
-// of so many pieces of a number, size bytes apart.
+// PackPanels packs depth rows at src, distance bytes apart, to panels of cols columns in all,
+// size bytes apart. It splits elements into so many pieces.
 func PackPanels(set *gemm.Set, d unsafe.Pointer, size, pieces int, src unsafe.Pointer, distance, cols, depth int, found unsafe.Pointer) {
 	clearTails(d, size, pieces, cols, depth)
 	for q := 0; q < depth; q += gemm.PanelDepth {
@@ -407,8 +333,7 @@ func PackPanels(set *gemm.Set, d unsafe.Pointer, size, pieces int, src unsafe.Po
 	}
 }
 
-// clearTails fills the last step of panels with zeros, if packing does not
-// fill it.
+// clearTails clears the last step of panels, if packing does not fill it.
 func clearTails(d unsafe.Pointer, size, pieces, cols, depth int) {
 	if depth%gemm.PanelDepth == 0 {
 		return
@@ -420,12 +345,12 @@ func clearTails(d unsafe.Pointer, size, pieces, cols, depth int) {
 	}
 }
 
-// splitPanels makes two pieces of packed numbers, if there are to be two.
+// splitPanels splits packed elements into two pieces if pieces is 2.
 func splitPanels(set *gemm.Set, d unsafe.Pointer, size, pieces, cols, depth int, found unsafe.Pointer) {
 	if pieces == 1 {
 		return
 	}
-	// Whether elements lie as pairs is nothing to their parts.
+	// The layout as pairs does not matter to the split.
 	step := pieces * gemm.PanelStep
 	for j := 0; j < cols; j += gemm.PanelCols {
 		panel := unsafe.Add(d, j/gemm.PanelCols*size)
@@ -433,8 +358,8 @@ func splitPanels(set *gemm.Set, d unsafe.Pointer, size, pieces, cols, depth int,
 	}
 }
 
-// packA packs rows for depth steps from p on: each part row by row. Steps
-// beyond depth are zero.
+// packA packs rows for depth elements of the inner dimension from p on, row by row, in each
+// piece. Elements beyond depth are zero.
 func (k *panelProduct) packA(w *exec.Worker, d unsafe.Pointer, data []byte, batch, row, rows, p, depth int) {
 	a, found := &k.a, unsafe.Pointer(&w.Scratch[0])
 	wide := tiling.RoundUp(depth, gemm.PanelDepth)
@@ -444,10 +369,10 @@ func (k *panelProduct) packA(w *exec.Worker, d unsafe.Pointer, data []byte, batc
 		for q := 0; q < depth; q += gemm.PanelDepth {
 			k.transpose(w, unsafe.Add(d, 2*q), unsafe.Add(src, 2*q*a.stride), 2*a.stride, rows, min(gemm.PanelDepth, depth-q))
 		}
-		if k.parts == 2 {
+		if k.pieces == 2 {
 			k.panels.Split(d, k.ldA, k.lowA, d, k.ldA, rows, wide, found)
 		}
-	case k.parts == 2:
+	case k.pieces == 2:
 		src := unsafe.Pointer(&data[2*(a.starts[batch]+row*a.stride+p)])
 		k.panels.Split(d, k.ldA, k.lowA, src, 2*a.stride, rows, depth, found)
 	default:
@@ -458,15 +383,14 @@ func (k *panelProduct) packA(w *exec.Worker, d unsafe.Pointer, data []byte, batc
 	}
 }
 
-// transpose packs rows that are columns in memory, for a step of the inner
-// dimension.
+// transpose packs rows that are stored as columns, for a step of the inner dimension.
 func (k *panelProduct) transpose(w *exec.Worker, d, s unsafe.Pointer, distance, rows, depth int) {
 	TransposePairs(k.result.Set, unsafe.Pointer(&w.Scratch[k.atPairs]), d, k.ldA, s, distance, rows, depth)
 }
 
-// TransposePairs packs rows that are columns at s, distance bytes from one to the
-// next, for a step of the inner dimension, 32 at a time: first as lanes of
-// pairs, in TransposeBytes at buffer, then transposed to rows ld bytes apart.
+// TransposePairs packs rows that are stored as columns at s, distance bytes apart, for a step
+// of the inner dimension, 32 at a time: first as lanes of pairs, in TransposeBytes at buffer,
+// then transposed to rows ld bytes apart.
 func TransposePairs(set *gemm.Set, buffer, d unsafe.Pointer, ld int, s unsafe.Pointer, distance, rows, depth int) {
 	const lanes = 4 * gemm.PanelCols // bytes of a row of pairs
 	if depth < gemm.PanelDepth {

@@ -17,18 +17,18 @@ func (k *panelProduct) Run(r *exec.Run) {
 	}
 	for i := range k.stripes {
 		s := &k.stripes[i]
-		if k.sharesB {
+		if k.sharesB() {
 			clear(r.Shared[:FlagBytes])
 			r.Parallel(&s.packing, s.packings(), s.cols*p.k)
 		}
-		r.Parallel(s, p.batches*k.down*s.across*p.Slices.N, p.batches*k.m*s.cols*p.k/64)
+		r.Parallel(s, p.batches*k.Tiles.Down*s.across*p.Slices.N, p.batches*k.m*s.cols*p.k/64)
 	}
 	if p.Slices.N > 1 {
 		r.Parallel(&p.sums, p.sums.chunks(), p.Slices.N*p.m*p.N)
 	}
 }
 
-// Chunk computes a part of the result.
+// Chunk computes a tile of the result.
 func (k *panelStripe) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	runtime.LockOSThread()
 	k.panels.Begin()
@@ -36,13 +36,13 @@ func (k *panelStripe) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	k.panels.End()
 	runtime.UnlockOSThread()
 	if !done {
-		w.PackedA, w.PackedB = exec.PackedBlock{}, exec.PackedBlock{} // others lie there
+		w.PackedA, w.PackedB = exec.PackedBlock{}, exec.PackedBlock{} // the fallback uses the same memory for its own
 		k.fallback.stripes[k.index].Chunk(r, w, i)
 	}
 }
 
-// panelChunk is a part of a chunk that kernels compute: rows and columns of
-// the result, and steps of the inner dimension from p on.
+// panelChunk is the part of a tile that kernels compute: rows and columns of the result, and
+// steps of the inner dimension from p on.
 type panelChunk struct {
 	rows, cols int
 	p, depth   int
@@ -52,26 +52,26 @@ type panelChunk struct {
 	panel      int // bytes from a panel of B to the next
 	first      bool
 	last       bool
-	out        unsafe.Pointer // the result, if kernels write it
+	out        unsafe.Pointer // the result, if kernels write to it
 	slice      int
-	next       unsafe.Pointer // panels of B that are needed next
+	next       unsafe.Pointer // the next panels of B, to be prefetched
 	nextPanel  int            // bytes from one of them to the next
 	nextCols   int
 }
 
-// tile computes chunk i, and reports whether all elements were finite or need
-// not be. Every unsafe.Pointer points into its operand, also those not used in
-// the end: the garbage collector stops the program at others.
+// tile computes tile i. It returns false if an element of float16 was not finite. Every
+// unsafe.Pointer must point into its operand, even if it is not used: the garbage collector
+// stops the program otherwise.
 func (k *panelStripe) tile(r *exec.Run, w *exec.Worker, i int) bool {
 	p := &k.result
 	part := panelChunk{slice: i % p.Slices.N}
 	i /= p.Slices.N
-	col := k.col + i%k.across*k.tileN
-	row := i / k.across % k.down * k.tileM
-	batch := i / (k.across * k.down)
-	part.rows, part.cols = min(k.tileM, k.m-row), min(k.tileN, k.col+k.cols-col)
+	col := k.col + i%k.across*k.Tiles.Cols
+	row := i / k.across % k.Tiles.Down * k.Tiles.Rows
+	batch := i / (k.across * k.Tiles.Down)
+	part.rows, part.cols = min(k.Tiles.Rows, k.m-row), min(k.Tiles.Cols, k.col+k.cols-col)
 	t := Tile{Row: batch*p.m + row, Col: col}
-	if k.transposed {
+	if k.Transpose {
 		t.Row, t.Col = batch*p.m+col, row
 	}
 	if p.Direct && p.Slices.N == 1 {
@@ -81,73 +81,72 @@ func (k *panelStripe) tile(r *exec.Run, w *exec.Worker, i int) bool {
 	scratch := unsafe.Pointer(&w.Scratch[0])
 	found := (*uint32)(scratch)
 	*found = 0
-	if k.sharesB {
+	if k.sharesB() {
 		*found = *(*uint32)(unsafe.Pointer(&r.Shared[0]))
 	}
 	begin, end := part.slice*p.Slices.K, min(p.k, (part.slice+1)*p.Slices.K)
-	if k.byBlocks {
+	if k.Order == BlocksFirst {
 		packs := w.PackedA.Packs(exec.PackedBlock{Batch: batch, First: row, Lanes: part.rows, P: 0, Depth: p.k})
-		for at := 0; at < part.cols; at += k.blockN {
-			cols := min(k.blockN, part.cols-at)
-			for part.p = 0; part.p < p.k; part.p += k.depth {
+		for at := 0; at < part.cols; at += k.BlockCols {
+			cols := min(k.BlockCols, part.cols-at)
+			for part.p = 0; part.p < p.k; part.p += k.Depth {
 				if !k.operands(r, w, &part, row, col, batch, packs && at == 0) {
 					return false
 				}
-				next, from := part.p+k.depth, at
+				next, from := part.p+k.Depth, at
 				part.nextCols = cols
 				if part.last {
 					next, from = 0, at+cols
-					part.nextCols = min(k.blockN, part.cols-from)
+					part.nextCols = min(k.BlockCols, part.cols-from)
 				}
 				if part.nextCols > 0 {
-					part.next, part.nextPanel = k.packed(r, next, col+from), k.panelBytes(min(k.depth, p.k-next))
+					part.next, part.nextPanel = k.packed(r, next, col+from), k.panelBytes(min(k.Depth, p.k-next))
 				}
 				k.columns(r, w, &part, at, cols, t)
 			}
 		}
 		return true
 	}
-	for part.p = begin; part.p < end; part.p += k.depth {
+	for part.p = begin; part.p < end; part.p += k.Depth {
 		if !k.operands(r, w, &part, row, col, batch, true) {
 			return false
 		}
-		for at := 0; at < part.cols; at += k.blockN {
-			cols := min(k.blockN, part.cols-at)
-			part.nextCols = min(k.blockN, part.cols-at-cols)
+		for at := 0; at < part.cols; at += k.BlockCols {
+			cols := min(k.BlockCols, part.cols-at)
+			part.nextCols = min(k.BlockCols, part.cols-at-cols)
 			if part.nextCols > 0 {
 				part.next, part.nextPanel = unsafe.Add(part.b, (at+cols)/gemm.PanelCols*part.panel), part.panel
 			}
 			k.columns(r, w, &part, at, cols, t)
-			if part.last && (k.transposed || p.Slices.N > 1) {
-				k.finish(r, w, &part, at, cols, t)
+			if part.last && (k.Transpose || p.Slices.N > 1) {
+				k.storeSums(r, w, &part, at, cols, t)
 			}
 		}
 	}
 	return true
 }
 
-// operands makes a part's step of the inner dimension ready, from part.p on. A
-// is packed if it has to be and packs is set. It reports whether all elements
-// so far were finite or need not be.
+// operands prepares a step of the inner dimension, from part.p on. It packs A if the blocking
+// packs A and packs is set. It returns false if an element of float16 was not finite.
 func (k *panelStripe) operands(r *exec.Run, w *exec.Worker, part *panelChunk, row, col, batch int, packs bool) bool {
 	p := &k.result
 	scratch := unsafe.Pointer(&w.Scratch[0])
 	found := (*uint32)(scratch)
 	begin, end := part.slice*p.Slices.K, min(p.k, (part.slice+1)*p.Slices.K)
-	part.depth = min(k.depth, end-part.p)
+	part.depth = min(k.Depth, end-part.p)
 	part.first, part.last = part.p == begin, part.p+part.depth >= end
 	part.panel = k.panelBytes(part.depth)
-	if k.sharesB {
+	if k.sharesB() {
 		part.b = k.packed(r, part.p, col)
 	} else {
 		part.b = unsafe.Add(scratch, k.atB)
 		k.packB(w, part.b, part.panel, found, r.Values[k.b.pos], batch, col, part.cols, part.p, part.depth)
 	}
 	dataA := r.Values[k.a.pos]
-	if k.packsA {
+	if k.packsA() {
 		part.a, part.lda = unsafe.Add(scratch, k.atA), k.ldA
-		if k.byBlocks {
-			part.a = unsafe.Add(part.a, part.p/k.depth*k.stepA)
+		if k.Order == BlocksFirst {
+			part.a = unsafe.Add(part.a, part.p/k.Depth*k.stepA)
 		}
 		if packs {
 			k.packA(w, part.a, dataA, batch, row, part.rows, part.p, part.depth)
@@ -160,7 +159,7 @@ func (k *panelStripe) operands(r *exec.Run, w *exec.Worker, part *panelChunk, ro
 	return *found == 0
 }
 
-// columns computes a block of columns of a part, from column at on.
+// columns computes a block of columns of part, from column at on.
 func (k *panelProduct) columns(r *exec.Run, w *exec.Worker, part *panelChunk, at, cols int, t Tile) {
 	scratch := unsafe.Pointer(&w.Scratch[0])
 	tail := part.depth % gemm.PanelDepth
@@ -169,13 +168,13 @@ func (k *panelProduct) columns(r *exec.Run, w *exec.Worker, part *panelChunk, at
 		block = unsafe.Add(block, at/gemm.PanelCols*part.panel)
 	}
 	eighth := part.nextPanel / 8
-	kernels := &k.panels.Kernels[k.parts-1]
+	kernels := &k.panels.Kernels[k.pieces-1]
 	for i := 0; i < part.rows; i += gemm.PanelRows {
 		h := min(gemm.PanelRows, part.rows-i)
 		a, lda, steps := unsafe.Add(part.a, i*part.lda), part.lda, part.depth/gemm.PanelDepth
 		rest := unsafe.Pointer(nil)
 		switch {
-		case k.packsA:
+		case k.packsA():
 			steps = tiling.CeilDiv(part.depth, gemm.PanelDepth)
 		case h%16 != 0:
 			a, lda, steps = unsafe.Add(scratch, k.atEdge), k.ldA, tiling.CeilDiv(part.depth, gemm.PanelDepth)
@@ -184,15 +183,15 @@ func (k *panelProduct) columns(r *exec.Run, w *exec.Worker, part *panelChunk, at
 		}
 		sums, ld := unsafe.Add(scratch, k.atSums), k.ld
 		switch {
-		case k.direct:
+		case k.Direct:
 			ld = 4 * k.result.N
 			sums = unsafe.Add(part.out, i*ld+4*at)
-		case k.byBlocks:
+		case k.Order == BlocksFirst:
 			sums = unsafe.Add(sums, i*ld)
-		case k.transposed || k.depth < k.result.k:
+		case k.Transpose || k.Depth < k.result.k:
 			sums = unsafe.Add(sums, i*ld+4*at)
 		}
-		fetch := i / gemm.PanelRows * eighth
+		done := i / gemm.PanelRows * eighth
 		for j := 0; j < cols; j += gemm.PanelCols {
 			b := block
 			if j > 0 {
@@ -200,7 +199,7 @@ func (k *panelProduct) columns(r *exec.Run, w *exec.Worker, part *panelChunk, at
 			}
 			next := b
 			if j < part.nextCols && i < 8*gemm.PanelRows {
-				next = unsafe.Add(part.next, j/gemm.PanelCols*part.nextPanel+fetch)
+				next = unsafe.Add(part.next, j/gemm.PanelCols*part.nextPanel+done)
 			}
 			d := unsafe.Add(sums, 4*j)
 			s := d
@@ -209,11 +208,11 @@ func (k *panelProduct) columns(r *exec.Run, w *exec.Worker, part *panelChunk, at
 			}
 			width := min(gemm.PanelCols, cols-j)
 			kernels[(h-1)/16][(width-1)/16](steps, a, lda, k.lowA, rest, b, s, d, ld, next)
-			if k.follow != nil && k.direct {
-				k.follow.tile(r, t.Row+i, t.Col+at+j, h, ld, d, 1<<width-1)
+			if k.tileEpilogue != nil && k.Direct {
+				k.tileEpilogue.tile(r, t.Row+i, t.Col+at+j, h, ld, d, 1<<width-1)
 			}
 		}
-		if part.last && !k.direct && !k.transposed && k.result.Slices.N == 1 {
+		if part.last && !k.Direct && !k.Transpose && k.result.Slices.N == 1 {
 			u := t
 			u.Row, u.Rows, u.Col, u.Cols, u.Data, u.LD = t.Row+i, h, t.Col+at, cols, sums, ld
 			k.store(r, w, u)
@@ -221,12 +220,12 @@ func (k *panelProduct) columns(r *exec.Run, w *exec.Worker, part *panelChunk, at
 	}
 }
 
-// finish stores sums of a block of columns, from column at on, to where the
-// result is put together: transposed, or as a slice of it.
-func (k *panelProduct) finish(r *exec.Run, w *exec.Worker, part *panelChunk, at, cols int, t Tile) {
+// storeSums stores the sums of a block of columns, from column at on, in the transposed result or
+// in the result of a slice.
+func (k *panelProduct) storeSums(r *exec.Run, w *exec.Worker, part *panelChunk, at, cols int, t Tile) {
 	p := &k.result
 	sums := unsafe.Add(unsafe.Pointer(&w.Scratch[k.atSums]), 4*at)
-	if !k.transposed {
+	if !k.Transpose {
 		for i := range part.rows {
 			to := r.Shared[part.slice*p.partBytes()+(t.Row+i)*p.Slices.LD+4*(t.Col+at):][:4*cols]
 			copy(to, unsafe.Slice((*byte)(unsafe.Add(sums, i*k.ld)), 4*cols))
@@ -255,9 +254,8 @@ func (k *panelProduct) finish(r *exec.Run, w *exec.Worker, part *panelChunk, at,
 	}
 }
 
-// edges copies what kernels must not read from A in place: the last columns of
-// rows, if they do not fill a step, and the last rows, if they do not fill a
-// tile register.
+// edges copies the parts of A that kernels must not read in place: the last columns of rows,
+// if they do not fill a step, and the last rows, if they do not fill a tile register.
 func (k *panelProduct) edges(w *exec.Worker, part *panelChunk) {
 	scratch := unsafe.Pointer(&w.Scratch[0])
 	whole := part.depth / gemm.PanelDepth * gemm.PanelDepth
@@ -274,7 +272,7 @@ func (k *panelProduct) edges(w *exec.Worker, part *panelChunk) {
 	}
 }
 
-// copyRow copies n bfloat16, and fills the last step with zeros.
+// copyRow copies n bfloat16, and pads the last step with zeros.
 func (k *panelProduct) copyRow(d, s unsafe.Pointer, n int) {
 	copy(unsafe.Slice((*uint16)(d), n), unsafe.Slice((*uint16)(s), n))
 	clear(unsafe.Slice((*uint16)(unsafe.Add(d, 2*n)), tiling.RoundUp(n, gemm.PanelDepth)-n))

@@ -8,16 +8,15 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// matmul is a blocked matrix product after Goto and van de Geijn, "Anatomy of
-// high-performance matrix multiplication" (2008). The result is cut into
-// tiles; a worker takes a tile, goes through the inner dimension in steps, and
-// for each packs a block of either operand into panels as the micro-kernel
-// reads them: converted to float32, transposed if need be, padded with zeros.
+// matmul is a blocked matrix product after Goto and van de Geijn, "Anatomy of high-performance
+// matrix multiplication" (2008). The result is cut into tiles. A worker takes a tile, goes
+// through the inner dimension in steps, and for each step packs a block of both operands into
+// panels in the layout of the micro-kernel: converted to the lane type, transposed if
+// necessary, padded with zeros.
 //
-// Sums of a step are formed in registers and added to a tile of accumulators,
-// which is rounded to the result's type once, at the end. The length of a step
-// depends on the inner dimension alone, so each element has its own fixed
-// order of additions.
+// The sums of a step are computed in registers and added to a tile of accumulators, which is
+// rounded to the result's type once, at the end. The length of a step depends on the inner
+// dimension alone, so each element has a fixed order of additions.
 type matmul[T lanes.Real] struct {
 	m, n, k int
 	batches int
@@ -33,9 +32,8 @@ type matmul[T lanes.Real] struct {
 	after *elementwise.Epilogue // or nil
 }
 
-// microKernel computes c += Σ a·b over k panels: a has rows elements for each
-// of k, b has cols, and c is a tile whose rows are ld apart. Kernels for a
-// processor's vectors take the place of the portable one.
+// microKernel computes c += Σ a·b over k: the panel a has rows elements for each k, the panel
+// b has cols elements, and c is a tile whose rows are ld elements apart.
 type microKernel[T lanes.Real] struct {
 	rows, cols int
 	run        func(k int, a, b, c []T, ld int)
@@ -68,8 +66,8 @@ func makeMatMul[T lanes.Real](b *exec.Builder, v *ir.Value, mk *microKernel[T]) 
 	return k
 }
 
-// tile chooses the tiles: large enough to pay for packing, small enough that
-// there are several for each worker of a big machine when there is work.
+// tile decides the tiles: large enough to pay for packing, small enough that there are several
+// for each worker of a large machine, if there is enough work.
 func (k *matmul[T]) tile() {
 	up := func(n, to int) int { return (n + to - 1) / to * to }
 	mr, nr := k.kernel.rows, k.kernel.cols
@@ -141,8 +139,7 @@ func (k *matmul[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// StoreEpilogue stores the accumulators c of a tile with what follows the
-// product applied.
+// storeEpilogue stores the accumulators c of a tile through the epilogue.
 func (k *matmul[T]) storeEpilogue(r *exec.Run, w *exec.Worker, c []T, row, col, rows, cols int) {
 	e := k.after
 	strip, size := e.Strip(cols), e.Operands[0].DType.Size()
@@ -156,10 +153,10 @@ func (k *matmul[T]) storeEpilogue(r *exec.Run, w *exec.Worker, c []T, row, col, 
 	}
 }
 
-// pack lays out count first to first+count-1 of a matrix, for depth values of
-// the inner index from p on, in panels of width count: panel, inner index,
-// lane. In the stored matrix the count are columns if across is set, else
-// rows. Lanes that fill up the last panel are zero.
+// pack packs rows or columns [first, first+count) of a matrix, for depth elements of the inner
+// dimension from p on, in panels of width lanes: indexed by panel, inner dimension, lane. It
+// packs columns of the stored matrix if across is set, else rows. The unused lanes of the last
+// panel are zero.
 func pack[T lanes.Real](dst []T, data []byte, m *matrix, start, first, count, p, depth, width int, across bool, conv []T) {
 	panels := (count + width - 1) / width
 	if count%width != 0 {
@@ -190,9 +187,8 @@ func pack[T lanes.Real](dst []T, data []byte, m *matrix, start, first, count, p,
 	}
 }
 
-// kernel2x4 is the portable micro-kernel: eight accumulators leave registers
-// for the operands on every processor, and two steps at a time halve the cost
-// of the loop.
+// kernel2x4 is the portable micro-kernel: eight accumulators leave registers for the operands
+// on every processor, and two steps at a time halve the cost of the loop.
 func kernel2x4[T lanes.Real](k int, a, b, c []T, ld int) {
 	var c00, c01, c02, c03, c10, c11, c12, c13 T
 	a, b = a[:2*k], b[:4*k]
@@ -249,9 +245,8 @@ func add4[T lanes.Real](c []T, x0, x1, x2, x3 T) {
 	c[3] += x3
 }
 
-// thin adds to c the product of one or two packed rows with a block of the
-// second operand as it lies in memory: packing it would cost more than the
-// product.
+// thin adds to c the product of one or two packed rows with a block of the second operand in
+// place: packing the block would take longer than the product.
 func (k *matmul[T]) thin(c, pa []T, data []byte, start, col, cols, p, depth int, conv []T) {
 	size, width := k.b.dtype.Size(), k.kernel.rows
 	for row := range k.m {

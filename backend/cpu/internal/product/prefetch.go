@@ -5,14 +5,14 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 )
 
-// While a panel of the result is computed, kernels prefetch to L2 the memory
-// needed next: the next panel of the second operand, and the operands and the
-// result of an epilogue. The hardware prefetcher does not find these: rows are a
-// few cache lines long and far apart.
+// While a panel of the result is computed, micro-kernels prefetch to L2 the memory that is
+// needed next: the next panel of the second operand, and the operands and the result of an
+// epilogue. The hardware prefetcher does not find these: rows are a few cache lines long and
+// far apart.
 
-// prefetches lists the memory needed after the panel of tile t that begins with its
-// column j, for depth steps of the inner dimension from p on: the next panel of
-// B, if B is shared or packed meanwhile, and the memory of the epilogue.
+// prefetches lists the memory that is needed after the panel of tile t that begins with its
+// column j, for depth steps of the inner dimension from p on: the next panel of B, if B is
+// shared or is being packed, and the memory of the epilogue.
 func (k *stripe) prefetches(f *exec.PrefetchList, r *exec.Run, t Tile, batch, j, p, depth int, packs bool) {
 	f.N, f.Next = 0, 0
 	nr, col := k.tiles.NR, t.Col+j+k.tiles.NR

@@ -3,7 +3,8 @@
 // Where to look: blocking.go decides what is packed and how the result is cut, from
 // the shape alone; product.go makes the kernel and places its memory, and run.go computes
 // tiles on the micro-kernels of package gemm; slices.go cuts a long inner dimension;
-// panels.go and panels_run.go are the products on tile registers (AMX); vector.go
+// blocking_panels.go, panels.go and panels_run.go are the products on tile registers (AMX);
+// quantized.go multiplies 8-bit integers; vector.go
 // multiplies single rows and columns; portable.go is the product in Go, also for float64.
 // store.go writes finished tiles, with the epilogue where there is one; tile_epilogue.go
 // has the epilogues that micro-kernels compute themselves; prefetch.go lists what a tile
@@ -23,14 +24,14 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// product is a matrix product on the processor's vector instructions, after Goto and
-// van de Geijn like matmul. The difference is that operands are packed only where that
-// pays: a micro-kernel reads A from where it lies, unless it must be converted or its
-// rows share lines of the L1, and B too if all is small.
+// product is a matrix product on vector instructions, after Goto and van de Geijn, as matmul.
+// Unlike matmul it packs operands only where that pays: a micro-kernel reads A in place,
+// unless A must be converted or its rows share lines of L1, and also B if the operands are
+// small.
 //
-// The result is cut into tiles, and each worker takes whole tiles through all of the
-// inner dimension. A large product first packs B, in stripes of columns that all workers
-// share; else the worker of a tile packs its columns itself. See Blocking.
+// The result is cut into tiles, and each worker computes whole tiles over the whole inner
+// dimension. A large product first packs B, in stripes of columns that all workers share; else
+// the worker of a tile packs its columns itself. See Blocking.
 type product struct {
 	Writer
 	m, k    int
@@ -40,10 +41,10 @@ type product struct {
 
 	Blocking
 	stripes    []stripe // the columns, by stripes
-	cache      int      // place of packed B that stays from run to run
-	uncached   *product // computes while B changes, or nil
+	cache      int      // index in Run.Packed of the packed B that is kept from run to run
+	uncached   *product // the product that runs while B changes, or nil
 	sums       sums
-	transposed *product // of the result itself, if this is its transpose, or nil
+	transposed *product // the product of the result, if this computes its transpose, or nil
 	ldA        int      // bytes from a packed row of A to the next
 	ldSums     int      // bytes from a row of the accumulators to the next
 
@@ -51,10 +52,10 @@ type product struct {
 	narrow       gemm.Pack          // rounds a micro-tile to the result's type, or nil
 	strips       []gemm.StripKernel // of a result of that type, or nil
 	narrowStrips []gemm.StripKernel // of a last panel of few columns, or nil
-	tileEpilogue *tileEpilogue      // what after does, if kernels can, or nil
-	lowEpilogue  *lowEpilogue       // what after does, if that can be done as sums are rounded, or nil
+	tileEpilogue *tileEpilogue      // the epilogue, if micro-kernels can compute it, or nil
+	lowEpilogue  *lowEpilogue       // the epilogue, if the rounding routine can compute it, or nil
 
-	atA, atB, scratch int // where the scratch memory has packed operands, and its size
+	atA, atB, scratch int // offsets of packed operands in scratch memory, and its size
 }
 
 // operandOf is an operand and its elements.
@@ -64,8 +65,7 @@ type operandOf struct {
 	size    int // bytes of an element
 }
 
-// newOperandOf is the operand m of a product of elements, or of what these are
-// made of.
+// newOperandOf returns the operand m of a product whose elements are read as element.
 func newOperandOf(m matrix, element gemm.Element) operandOf {
 	if m.rounds {
 		element = gemm.RoundF16
@@ -73,8 +73,8 @@ func newOperandOf(m matrix, element gemm.Element) operandOf {
 	return operandOf{matrix: m, element: element, size: element.Size()}
 }
 
-// stripe is a stripe of columns of a product, from column col on. It is the task that computes the
-// tiles of the stripe; its packing is the task that packs B before.
+// stripe is a stripe of columns of a product, from column col on. It is the task that computes
+// the tiles of the stripe; packing is the task that packs its B.
 type stripe struct {
 	*product
 	col, cols int
@@ -82,18 +82,18 @@ type stripe struct {
 	packing   packing
 }
 
-// choice is what the choice of a product's algorithm depends on.
+// choice is the input of the choice of a product's algorithm.
 type choice struct {
 	dims
 	b   *exec.Builder
 	v   *ir.Value
-	set *gemm.Set // of the level, or nil
+	set *gemm.Set // of the current level, or nil
 
-	leastPairs int // bfloat16 of the inner dimension that are multiplied as pairs
+	leastPairs int // elements of the inner dimension, at least, for products on pairs of bfloat16
 }
 
-// algorithms are the algorithms of MatMul. Products on tile registers need sums that
-// are worth their conversion: short ones go through float32, which keeps subnormal
+// algorithms are the algorithms of MatMul. Products on tile registers need sums that are long
+// enough to be worth the conversion: short sums are computed in float32, which keeps subnormal
 // numbers.
 var algorithms = []exec.Algorithm[*choice]{
 	{
@@ -169,7 +169,7 @@ func newProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, dims *dims, leastPa
 	k := &product{Writer: Writer{Set: set, N: dims.n, Out: b.At(v), To: v.Type.DType}, m: dims.m, k: dims.k, batches: dims.batches, tiles: set.F32}
 	k.After = elementwise.NewEpilogue(b, v, 2, k.N)
 	element := gemm.ElementOf[v.Args[0].Type.DType]
-	// Sums over a short inner dimension go through float32, which keeps subnormal numbers.
+	// Short sums are computed in float32, which keeps subnormal numbers.
 	if t := set.Pairs; element == gemm.BF16 && t != nil && k.k >= leastPairs {
 		element, k.tiles = gemm.Pairs, t
 	}
@@ -195,7 +195,7 @@ func newProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, dims *dims, leastPa
 	return k
 }
 
-// settle cuts the product and asks for the memory that it needs.
+// settle decides the blocking and reserves memory.
 func (k *product) settle(b *exec.Builder) {
 	result := k.result()
 	k.block()
@@ -209,7 +209,7 @@ func (k *product) settle(b *exec.Builder) {
 	}
 	b.ReserveScratch(k.scratch)
 	if k.After != nil {
-		// Behind that of the product which is computed while nothing is kept.
+		// After the memory of the product that runs while B changes.
 		behind, cols := k.scratch, max(k.TileN, result.TileN)
 		if k.uncached != nil {
 			behind, cols = max(behind, k.uncached.scratch), max(cols, k.uncached.TileN)
@@ -227,7 +227,7 @@ func (k *product) settle(b *exec.Builder) {
 	}
 }
 
-// result is the product whose result is stored.
+// result returns the product whose result is stored.
 func (k *product) result() *product {
 	if k.transposed != nil {
 		return k.transposed
@@ -235,7 +235,7 @@ func (k *product) result() *product {
 	return k
 }
 
-// epilogueStore is the store of a product that something follows.
+// epilogueStore returns the store of a product with an epilogue.
 func (k *product) epilogueStore() tileStore {
 	if k.lowEpilogue != nil {
 		return k.storeLow
@@ -243,7 +243,7 @@ func (k *product) epilogueStore() tileStore {
 	return k.StoreEpilogue
 }
 
-// problem is what the blocking depends on.
+// problem returns the input of the blocking.
 func (k *product) problem() Problem {
 	p := Problem{
 		M: k.m, N: k.N, K: k.k, Batches: k.batches, A: k.a.operand(), B: k.b.operand(),
@@ -260,8 +260,8 @@ func (k *product) problem() Problem {
 
 func (o *operandOf) operand() Operand { return Operand{o.element, o.size, o.trans, o.stride} }
 
-// cells is the number of elements of 4 bytes, float32 or pairs, that n
-// elements of the inner dimension are padded to.
+// cells returns the number of elements of 4 bytes, float32 or pairs, for n elements of the
+// inner dimension with padding.
 func (k *product) cells(n int) int { return tiling.CeilDiv(n, k.tiles.Step) }
 
 // block decides the blocking and makes the stripes.
@@ -328,19 +328,19 @@ func (k *product) layout() {
 	}
 }
 
-// stripCols is the columns that strips go along at a time: all of a tile, or as many as
-// the L2 has room for.
+// stripCols returns the columns that strips are multiplied with at a time: those of a tile, or
+// as many as L2 has room for.
 func (k *product) stripCols() int {
 	nr := k.tiles.NR
 	return min(tiling.RoundUp(k.TileN, nr), max(1, stripBytes/(4*nr*k.cells(k.Depth)))*nr)
 }
 
 const (
-	leastPairs     = 3 // elements of an inner dimension that are multiplied as pairs
-	leastConvPairs = 8 // and channels of a convolution
+	leastPairs     = 3 // elements of an inner dimension, at least, for products on pairs
+	leastConvPairs = 8 // channels of a convolution, at least, for products on pairs
 
-	CacheRows  = 256     // of a product: more of them make packing cheap
-	CacheBytes = 1 << 16 // of an operand: less lies in the cache as it is
+	CacheRows  = 256     // rows of a product, at most: with more rows packing is cheap
+	CacheBytes = 1 << 16 // of an operand, at least: a smaller one stays in the cache
 )
 
 // matrix is an operand of a product.
@@ -350,7 +350,7 @@ type matrix struct {
 	trans  bool
 	stride int   // elements from a row of the stored matrix to the next
 	starts []int // first element, by batch
-	rounds bool  // its elements become those of float16 when they are read: see sources
+	rounds bool  // elements are rounded to float16 when they are read: see FoldCasts
 }
 
 // New makes the kernel of a MatMul.
@@ -358,7 +358,7 @@ func New(b *exec.Builder, v *ir.Value) exec.Kernel {
 	return exec.Choose(b, v, "matmul", algorithms, &choice{productDims(b, v), b, v, gemm.Current(), leastPairs})
 }
 
-// NewConv is New for the product that a convolution is. Its sums over few channels keep
+// NewConv is New for the product that computes a convolution. Its sums over few channels keep
 // subnormal numbers, as those of other convolutions do.
 func NewConv(b *exec.Builder, v *ir.Value) exec.Kernel {
 	return exec.Choose(b, v, "matmul", algorithms, &choice{productDims(b, v), b, v, gemm.Current(), leastConvPairs})
@@ -393,7 +393,7 @@ func productDims(b *exec.Builder, v *ir.Value) dims {
 // axes are broadcast to batch.
 func newMatrix(b *exec.Builder, v *ir.Value, trans bool, batch op.Shape) matrix {
 	s := v.Type.Shape
-	own := s[:len(s)-2]
+	dims := s[:len(s)-2]
 	source, rounds := b.CastOf[v]
 	if rounds {
 		v = source
@@ -401,11 +401,11 @@ func newMatrix(b *exec.Builder, v *ir.Value, trans bool, batch op.Shape) matrix 
 	m := matrix{rounds: rounds, pos: b.At(v), dtype: v.Type.DType, trans: trans, stride: s[len(s)-1], starts: make([]int, batch.Size())}
 	strides := make([]int, len(batch))
 	size := s[len(s)-2] * s[len(s)-1]
-	for i := len(own) - 1; i >= 0; i-- {
-		if own[i] != 1 {
-			strides[len(batch)-len(own)+i] = size
+	for i := len(dims) - 1; i >= 0; i-- {
+		if dims[i] != 1 {
+			strides[len(batch)-len(dims)+i] = size
 		}
-		size *= own[i]
+		size *= dims[i]
 	}
 	for i := range m.starts {
 		m.starts[i] = tiling.OffsetAt(i, batch, strides)

@@ -1,7 +1,6 @@
 package product
 
 import (
-	"fmt"
 	"math"
 	"unsafe"
 
@@ -21,76 +20,123 @@ import (
 // shared memory; tiles of sums in int32 are computed in scratch memory and divided by
 // their scales on the way to the result.
 type quantizedProduct struct {
-	set                *gemm.Bytes
-	x, y, z, out       int // positions
-	dtype              dtype.DType
-	m, k, n            int
-	deep               int  // k rounded up to what kernels take
-	lda                int  // bytes of a quantized row
-	atScales           int  // in shared memory: behind the quantized rows
-	place              int  // of the packed matrix in Run.Packed
-	keep               bool // the program does not change the matrix
-	blocking           quantizedBlocking
+	set          *gemm.Bytes
+	x, y, z, out int // positions
+	dtype        dtype.DType
+	m, k, n      int
+	deep         int  // k rounded up to what kernels take
+	lda          int  // bytes of a quantized row
+	atScales     int  // in shared memory: behind the quantized rows
+	place        int  // of the packed matrix in Run.Packed
+	keep         bool // the program does not change the matrix
+	Blocking
 	buffers            int // elements of each of the buffers in scratch memory
 	pack, rows         quantizedPass
 	multiply           quantizedPass
 	panels, panelBytes int
 }
 
-// quantizedBlocking is how a quantized product is cut. It depends on the shape alone.
-type quantizedBlocking struct {
-	Rows   int // of a block of x, which stays in L2
-	Panels int // of a chunk
-}
-
+// Limits of blocks of quantized products.
 const (
-	quantizedRowBytes   = 1 << 18 // of a block of x
-	quantizedChunkBytes = 1 << 18 // of the panels of a chunk, at least
-	quantizedMostPanels = 8       // of a chunk: sums of a tile stay in L1
+	quantizedRowBytes   = 1 << 18 // of a block of x, which stays in L2
+	quantizedChunkBytes = 1 << 18 // of the panels of a tile, at least
+	quantizedMostPanels = 8       // of a tile: sums of a micro-tile stay in L1
 	quantizeRows        = 1 << 13 // elements of a chunk that quantizes
+	fewBytesRows        = 12      // rows below which tile registers wait for the matrix, which is read once
 )
 
-// blockQuantized returns the blocking of m rows by panels of k elements a column, for
-// kernels of mr rows.
-func blockQuantized(m, k, panels, mr int) quantizedBlocking {
-	rows := max(quantizedRowBytes/max(k, 1)/mr*mr, mr)
-	per := min(max(quantizedChunkBytes/gemm.PanelBytes(k), 1), quantizedMostPanels, panels)
-	for per > 1 && tiling.CeilDiv(panels, per)*tiling.CeilDiv(m, rows) < tiling.MinChunks {
+// BlockQuantized decides the blocking of p, a product of 8-bit integers, for kernels of
+// set. The depth is that of packed operands.
+func (p Problem) BlockQuantized(set *gemm.Bytes) Blocking {
+	depth := max(tiling.RoundUp(p.K, set.Deep), set.Deep)
+	b := Blocking{Pack: Pack{A: ARows, B: BShared}, Depth: depth, Slices: Slices{N: 1, K: depth}}
+	if p.Cached {
+		b.Pack.B = BCached
+	}
+	rows, panels := max(quantizedRowBytes/depth/set.MR()*set.MR(), set.MR()), tiling.CeilDiv(p.N, gemm.ByteColumns)
+	per := min(max(quantizedChunkBytes/gemm.PanelBytes(depth), 1), quantizedMostPanels, panels)
+	for per > 1 && tiling.CeilDiv(panels, per)*tiling.CeilDiv(p.M, rows) < tiling.MinChunks {
 		per /= 2
 	}
-	return quantizedBlocking{Rows: min(rows, max(m, 1)), Panels: max(per, 1)}
+	b.Tiles = Grid{Rows: min(rows, max(p.M, 1)), Cols: max(per, 1) * gemm.ByteColumns, Stripe: max(p.N, 1)}
+	b.Tiles.Down = tiling.CeilDiv(p.M, b.Tiles.Rows)
+	return b
 }
+
+// quantizedChoice is what the choice of a quantized product's algorithm depends on.
+type quantizedChoice struct {
+	b    *exec.Builder
+	v    *ir.Value
+	m    int
+	sets []*gemm.Bytes // that run at the level in use
+}
+
+// quantizedAlgorithms are the algorithms of QuantizedMatMul, one for each set of kernels.
+var quantizedAlgorithms = []exec.Algorithm[*quantizedChoice]{
+	quantizedBy("amx", "tile registers of int8", func(c *quantizedChoice) string {
+		if c.m < fewBytesRows {
+			return "too few rows"
+		}
+		return ""
+	}),
+	quantizedBy("vnni", "AVX512-VNNI", nil),
+	quantizedBy("dot", "dot products of NEON", nil),
+	quantizedBy("avx2", "AVX2", nil),
+	quantizedBy("portable", "portable Go", nil),
+}
+
+// quantizedBy returns the algorithm with the kernels of a set, which need an instruction
+// set.
+func quantizedBy(name, needs string, pays func(*quantizedChoice) string) exec.Algorithm[*quantizedChoice] {
+	set := func(c *quantizedChoice) *gemm.Bytes {
+		for _, s := range c.sets {
+			if s.Algorithm == name {
+				return s
+			}
+		}
+		return nil
+	}
+	return exec.Algorithm[*quantizedChoice]{
+		Name: name,
+		Applies: func(c *quantizedChoice) string {
+			if set(c) == nil {
+				return "no " + needs
+			}
+			return ""
+		},
+		Pays:  pays,
+		Build: func(c *quantizedChoice) exec.Kernel { return newQuantizedProduct(c.b, c.v, set(c)) },
+	}
+}
+
+// QuantizedAlgorithms returns the names of the algorithms.
+func QuantizedAlgorithms() []string { return exec.Names(quantizedAlgorithms) }
 
 // NewQuantized makes the kernel of an op.QuantizedMatMul.
 func NewQuantized(b *exec.Builder, v *ir.Value) exec.Kernel {
+	return exec.Choose(b, v, "int8", quantizedAlgorithms, &quantizedChoice{b, v, v.Args[0].Type.Shape[0], gemm.AllBytes()})
+}
+
+// newQuantizedProduct makes the kernel of v with the kernels of set.
+func newQuantizedProduct(b *exec.Builder, v *ir.Value, set *gemm.Bytes) exec.Kernel {
 	x, y := v.Args[0].Type, v.Args[1].Type
 	q := &quantizedProduct{
-		x: b.At(v.Args[0]), y: b.At(v.Args[1]), z: b.At(v.Args[2]), out: b.At(v), dtype: x.DType,
+		set: set, x: b.At(v.Args[0]), y: b.At(v.Args[1]), z: b.At(v.Args[2]), out: b.At(v), dtype: x.DType,
 		m: x.Shape[0], k: x.Shape[1], n: y.Shape[1],
 	}
-	q.set = gemm.BytesOf(q.m)
-	q.deep = max(tiling.RoundUp(q.k, q.set.Deep), q.set.Deep)
+	q.keep = backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1])
+	q.Blocking = Problem{M: q.m, N: q.n, K: q.k, Batches: 1, To: q.dtype, Cached: q.keep}.BlockQuantized(set)
+	q.deep = q.Depth
 	q.lda = q.deep*q.set.Size + 64 // rows at a power of two would share sets of L1
 	q.panelBytes = gemm.PanelBytes(q.deep)
 	q.panels = tiling.CeilDiv(q.n, gemm.ByteColumns)
-	q.blocking = blockQuantized(q.m, q.deep, q.panels, q.set.MR())
 	q.atScales = tiling.RoundUp((q.m+q.set.MR())*q.lda, ir.Align)
 	b.ReserveShared(q.atScales + 4*q.m)
 	q.place = b.ReservePacked(q.panels * q.panelBytes)
-	q.keep = backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1])
-	q.buffers = max(q.blocking.Panels*gemm.ByteColumns, lanes.Block)
-	b.ReserveScratch(4*q.set.MR()*q.blocking.Panels*gemm.ByteColumns + 3*4*q.buffers)
-	q.pack, q.rows, q.multiply = quantizedPass{q, (*quantizedProduct).packPanel}, quantizedPass{q, (*quantizedProduct).quantizeRows}, quantizedPass{q, (*quantizedProduct).tiles}
-	if b.Choices == nil {
-		b.Choices = map[int]exec.Choice{}
-	}
-	b.Choices[b.At(v)] = exec.Choice{Algorithm: "int8", Kernel: q}
+	q.buffers = max(q.Tiles.Cols, lanes.Block)
+	b.ReserveScratch(4*q.set.MR()*q.Tiles.Cols + 3*4*q.buffers)
+	q.pack, q.rows, q.multiply = quantizedPass{q, (*quantizedProduct).packPanel}, quantizedPass{q, (*quantizedProduct).quantizeRows}, quantizedPass{q, (*quantizedProduct).multiplyTile}
 	return q
-}
-
-// String describes the kernel for MEZZO_DEBUG=plan.
-func (q *quantizedProduct) String() string {
-	return fmt.Sprintf("%s, %d×%d×%d, blocks of %d rows, chunks of %d panels of %d columns", q.set.Name, q.m, q.k, q.n, q.blocking.Rows, q.blocking.Panels, gemm.ByteColumns)
 }
 
 // quantizedPass is one of the passes over a product.
@@ -113,7 +159,7 @@ func (q *quantizedProduct) Run(r *exec.Run) {
 	}
 	r.Parallel(&q.rows, tiling.CeilDiv(q.m, q.rowsPerChunk()), q.m*q.k)
 	// A multiplication takes a small part of an element operation's time.
-	r.Parallel(&q.multiply, tiling.CeilDiv(q.m, q.blocking.Rows)*tiling.CeilDiv(q.panels, q.blocking.Panels), q.m*q.panels*q.panelBytes/32)
+	r.Parallel(&q.multiply, q.Tiles.Down*tiling.CeilDiv(q.panels, q.tilePanels()), q.m*q.panels*q.panelBytes/32)
 }
 
 // packPanel packs panel i.
@@ -231,15 +277,18 @@ func (q *quantizedProduct) fill(to []byte, from, end int) {
 	}
 }
 
-// tiles computes chunk i of the product: the panels of a chunk by a block of rows.
-func (q *quantizedProduct) tiles(r *exec.Run, w *exec.Worker, i int) {
-	across := tiling.CeilDiv(q.panels, q.blocking.Panels)
-	first := i % across * q.blocking.Panels
-	panels := min(q.blocking.Panels, q.panels-first)
-	row := i / across * q.blocking.Rows
-	end := min(row+q.blocking.Rows, q.m)
+// tilePanels is the panels of a tile.
+func (q *quantizedProduct) tilePanels() int { return q.Tiles.Cols / gemm.ByteColumns }
+
+// multiplyTile computes tile i of the result.
+func (q *quantizedProduct) multiplyTile(r *exec.Run, w *exec.Worker, i int) {
+	across := tiling.CeilDiv(q.panels, q.tilePanels())
+	first := i % across * q.tilePanels()
+	panels := min(q.tilePanels(), q.panels-first)
+	row := i / across * q.Tiles.Rows
+	end := min(row+q.Tiles.Rows, q.m)
 	all := r.Packed[q.place].Data[first*q.panelBytes:]
-	ld := q.blocking.Panels * gemm.ByteColumns
+	ld := q.Tiles.Cols
 	sums := w.Scratch[3*4*q.buffers:]
 	if q.set.Begin != nil {
 		q.set.Begin()

@@ -35,7 +35,7 @@ func (k *product) Run(r *exec.Run) {
 	}
 }
 
-// sharedB is the memory in which B is packed for all workers.
+// sharedB returns the memory of the B that is packed for all workers.
 func (k *product) sharedB(r *exec.Run) []byte {
 	if k.Pack.B == BCached {
 		return r.Packed[k.cache].Data
@@ -43,20 +43,19 @@ func (k *product) sharedB(r *exec.Run) []byte {
 	return r.Shared
 }
 
-// Packing goes through a matrix in blocks of this many steps of the inner
-// dimension: so it reads rows that lie k by k from end to end, which processors
-// foresee for about as many rows, and not a column of them at a time.
+// packDepth is the steps of the inner dimension that are packed at a time: consecutive rows
+// are read in blocks, which the hardware prefetcher follows for about as many rows, and not in
+// whole columns.
 const packDepth = 32
 
-// packGroup is the number of panels of a transposed B that are packed as one
-// chunk.
+// packGroup is the panels of a transposed B in a chunk of the packing.
 const packGroup = 4
 
-// packing is the task of packing a stripe of B into the shared memory: panels
-// of NR columns one after the other, each with all of the inner dimension.
+// packing is the task of packing a stripe of B into shared memory: panels of NR columns, one
+// after the other, each over the whole inner dimension.
 type packing struct{ *stripe }
 
-// packings is the number of its chunks.
+// packings returns the number of its chunks.
 func (k *stripe) packings() int {
 	if k.b.trans {
 		return tiling.CeilDiv(k.cols, packGroup*k.tiles.NR)
@@ -76,8 +75,8 @@ func (k *packing) Chunk(r *exec.Run, _ *exec.Worker, i int) {
 	k.packB(d, 4*cells*k.tiles.NR, r.Values[k.b.pos], 0, k.col+first, cols, p, depth)
 }
 
-// packB packs depth steps from p on of columns from col on. Panels are size
-// bytes apart.
+// packB packs depth elements of the inner dimension from p on, for columns from col on. Panels
+// are size bytes apart.
 func (k *product) packB(d unsafe.Pointer, size int, data []byte, batch, col, cols, p, depth int) {
 	b, nr := &k.b, k.tiles.NR
 	src, lds := unsafe.Pointer(unsafe.SliceData(data)), b.stride*b.size
@@ -105,9 +104,9 @@ func (k *product) packB(d unsafe.Pointer, size int, data []byte, batch, col, col
 	}
 }
 
-// packA packs rows for depth steps from p on: row by row; step by step if A is
-// transposed and kernels read it so; or in panels of the rows that a kernel
-// takes, if A is transposed or to become so.
+// packA packs rows for depth elements of the inner dimension from p on, in the layout of the
+// blocking: row by row, in the stored rows of a transposed A, or in panels of the rows of a
+// micro-kernel.
 func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, depth int) {
 	a, cells := &k.a, k.cells(depth)
 	src, lds := unsafe.Pointer(unsafe.SliceData(data)), a.stride*a.size
@@ -142,7 +141,7 @@ func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, dept
 		return
 	}
 	if widen := k.Set.Widen[a.element]; widen != nil && a.stride == depth && k.ldA == 4*depth {
-		widen(d, src, rows*depth) // rows follow each other
+		widen(d, src, rows*depth) // rows are contiguous
 		return
 	}
 	for i := range rows {
@@ -155,14 +154,14 @@ func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, dept
 		default:
 			n := depth * a.size
 			copy(unsafe.Slice((*byte)(to), n), unsafe.Slice((*byte)(from), n))
-			if n < 4*cells { // of pairs
+			if n < 4*cells { // complete the last pair
 				*(*uint16)(unsafe.Add(to, n)) = 0
 			}
 		}
 	}
 }
 
-// shortRow is the pairs of rows that a loop copies sooner than copy does.
+// shortRow is the number of pairs up to which a loop copies a row faster than copy does.
 const shortRow = 32
 
 // copyPairs copies n elements of 16 bits, and a zero if n is odd.
@@ -175,10 +174,10 @@ func copyPairs(to, from unsafe.Pointer, n int) {
 	}
 }
 
-// rowsOnDemand returns where micro-kernels read h rows of A, from row at of the tile on,
-// and the bytes from a row to the next. It packs them there, except pairs of an odd
-// number of elements: those are read where they lie if the elements after the rows, which
-// the last pairs reach, are finite numbers. B has zeros for them.
+// rowsOnDemand returns the address at which micro-kernels read h rows of A, from row at of the
+// tile on, and the bytes between rows. It packs the rows, except pairs of an odd number of
+// elements: these are read in place if the elements after the rows, which complete the last
+// pairs, are finite. B has zeros for them.
 func (c *chunk) rowsOnDemand(at, h int) (unsafe.Pointer, int) {
 	k := c.stripe
 	if a := &k.a; a.element == gemm.Pairs && c.depth%2 == 1 {
@@ -186,7 +185,7 @@ func (c *chunk) rowsOnDemand(at, h int) (unsafe.Pointer, int) {
 		if after := first + c.depth; after+(h-1)*a.stride < len(c.dataA)/2 {
 			finite := true
 			for i := range h {
-				const infinite = 0x7f80 // and NaN
+				const infinite = 0x7f80 // the exponent of infinities and NaN
 				finite = finite && binary.NativeEndian.Uint16(c.dataA[2*(after+i*a.stride):])&infinite != infinite
 			}
 			if finite {
@@ -198,9 +197,8 @@ func (c *chunk) rowsOnDemand(at, h int) (unsafe.Pointer, int) {
 	return c.a, c.lda
 }
 
-// prefetchNext is the operands that the next chunk reads, where chunks are small
-// products of a batch that the caches have no room for: they are fetched while
-// this one is computed.
+// prefetchNext returns the operands of the next chunk, if chunks are small products of a batch
+// that exceeds the caches. Micro-kernels prefetch them while this chunk is computed.
 func (k *stripe) prefetchNext(batch int, dataA, dataB []byte) (operands [2][]byte) {
 	if k.Tiles.Down*k.across*k.Slices.N > 1 || len(k.stripes) > 1 || batch+1 >= k.batches || k.Depth < k.k || len(dataA)+len(dataB) <= 2*smallBytes {
 		return operands
@@ -215,22 +213,22 @@ func (k *stripe) prefetchNext(batch int, dataA, dataB []byte) (operands [2][]byt
 	return operands
 }
 
-// chunk is a tile of the result that is being computed, and a step of its inner
-// dimension. Every unsafe.Pointer in it points into its operand, also those not used
-// in the end: the garbage collector stops the program at others.
+// chunk is a tile of the result that is being computed, and a step of its inner dimension.
+// Every unsafe.Pointer must point into its operand, even if it is not used: the garbage
+// collector stops the program otherwise.
 type chunk struct {
 	*stripe
 	r     *exec.Run
 	w     *exec.Worker
 	tile  Tile
 	batch int
-	row   int // of the batch's result
+	row   int // first row, in the result of its batch
 
 	scratch      unsafe.Pointer
 	dataA, dataB []byte
 	heights      int       // micro-tiles from top to bottom
-	inner        bool      // micro-kernels read A k by k
-	ahead        [2][]byte // operands of the next chunk, to be prefetched
+	inner        bool      // micro-kernels read A transposed
+	following    [2][]byte // operands of the next chunk, which are prefetched
 
 	// Of the step.
 	p, depth, cells int
@@ -239,7 +237,7 @@ type chunk struct {
 	s, d            unsafe.Pointer // sums so far, or nil; sums or the result
 	ldd             int
 	packed          unsafe.Pointer // the worker's own packed B
-	packs           bool           // and it is to be packed
+	packs           bool           // the worker must pack it
 	b               unsafe.Pointer // whole panels of B
 	ldb, nextPanel  int            // bytes from a row to the next, and from a panel
 }
@@ -268,7 +266,7 @@ func (k *stripe) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		out = unsafe.Pointer(&r.Values[k.Out][4*(tile.Row*k.N+tile.Col)])
 	}
 	if k.k == 0 {
-		// A sum of nothing; there are no elements to point at.
+		// The sum is empty; there are no elements to point at.
 		d, ld := tile.Data, tile.LD
 		if k.Direct {
 			d, ld = out, ldOut
@@ -280,7 +278,7 @@ func (k *stripe) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	c.heights = tiling.CeilDiv(tile.Rows, k.tiles.MR)
 	c.inner = (k.a.trans || k.Pack.A == APanels) && k.tiles.Inner != nil
 	c.packed = unsafe.Add(c.scratch, k.atB)
-	c.ahead = k.prefetchNext(c.batch, c.dataA, c.dataB)
+	c.following = k.prefetchNext(c.batch, c.dataA, c.dataB)
 	first, end := slice*k.Slices.K, min(k.k, (slice+1)*k.Slices.K)
 	for c.p = first; c.p < end; c.p += k.Depth {
 		c.depth = min(k.Depth, end-c.p)
@@ -307,8 +305,7 @@ func (k *stripe) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// operandA finds where micro-kernels read A, and packs it there unless the worker did
-// for its last chunk.
+// operandA sets the address of A, and packs it unless the worker packed it for its last chunk.
 func (c *chunk) operandA() {
 	k := c.stripe
 	base, size := unsafe.Pointer(unsafe.SliceData(c.dataA)), k.a.size
@@ -336,7 +333,7 @@ func (c *chunk) operandA() {
 	}
 }
 
-// operandB finds where micro-kernels read whole panels of B.
+// operandB sets the address of whole panels of B.
 func (c *chunk) operandB() {
 	k, nr := c.stripe, c.tiles.NR
 	c.ldb, c.nextPanel = 4*nr, 4*nr*c.cells
@@ -354,21 +351,21 @@ func (c *chunk) operandB() {
 	}
 }
 
-// sourceB is where column j of the tile lies in B.
+// sourceB returns the address of column j of the tile in B.
 func (c *chunk) sourceB(j int) unsafe.Pointer {
 	b := &c.stripe.b
 	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(c.dataB)), (b.starts[c.batch]+c.p*b.stride+c.tile.Col+j)*b.size)
 }
 
-// panelB returns the panel of B for the columns of the tile from column j on, and the
-// distance of its rows: where B lies, shared, or packed, the worker's own. That is
-// written when first is set, for the first rows of a tile, if the worker packs: here,
-// or by a micro-kernel, which reads the panel where it lies and copies it to copied.
+// panelB returns the panel of B for the columns of the tile from column j on, and the bytes
+// between its rows: in place, shared, or packed by the worker. If first is set and the worker
+// packs, the panel is packed: here, or by a micro-kernel, which reads b in place and writes
+// the packed panel to copied.
 func (c *chunk) panelB(panel, cols int, first bool) (b unsafe.Pointer, ldb int, copied unsafe.Pointer) {
 	k, nr := c.stripe, c.tiles.NR
 	b, ldb = unsafe.Add(c.b, panel*c.nextPanel), c.ldb
 	inPlace := k.Pack.B == BInPlace
-	if inPlace && cols < nr { // rows of B must be whole
+	if inPlace && cols < nr { // micro-kernels read whole rows of B
 		b, ldb = c.packed, 4*nr
 	}
 	if !first || !c.packs && (!inPlace || cols == nr) {
@@ -382,41 +379,41 @@ func (c *chunk) panelB(panel, cols int, first bool) (b unsafe.Pointer, ldb int, 
 	return b, ldb, nil
 }
 
-// fetchRows returns what a micro-kernel prefetches where rows go first, nil if
-// nothing: the panel's part of the rows of A after those from at to end.
-func (c *chunk) fetchRows(panel, at, end int) unsafe.Pointer {
-	k, from, apart := c.stripe, c.a, c.rowA
+// prefetchRows returns the memory that a micro-kernel prefetches in the order RowsFirst, or
+// nil: this panel's share of the rows of A after rows at to end.
+func (c *chunk) prefetchRows(panel, at, end int) unsafe.Pointer {
+	k, from, rowBytes := c.stripe, c.a, c.rowA
 	if k.Pack.A == AOnDemand {
-		apart = k.a.stride * k.a.size
-		from = unsafe.Add(unsafe.Pointer(unsafe.SliceData(c.dataA)), k.a.starts[c.batch]*k.a.size+c.row*apart+c.p*k.a.size)
+		rowBytes = k.a.stride * k.a.size
+		from = unsafe.Add(unsafe.Pointer(unsafe.SliceData(c.dataA)), k.a.starts[c.batch]*k.a.size+c.row*rowBytes+c.p*k.a.size)
 	}
-	if done := panel * (c.cells / 4) * exec.PrefetchPiece; done < min(end-at, k.m-c.row-end)*apart {
-		return unsafe.Add(from, end*apart+done)
+	if done := panel * (c.cells / 4) * exec.PrefetchPiece; done < min(end-at, k.m-c.row-end)*rowBytes {
+		return unsafe.Add(from, end*rowBytes+done)
 	}
 	return nil
 }
 
-// fetchAhead is fetchRows for operands of the next chunk, of which micro-tile n
-// prefetches a part.
-func (c *chunk) fetchAhead(n int) unsafe.Pointer {
+// prefetchOperands is prefetchRows for the operands of the next chunk; n is the index of the
+// micro-tile.
+func (c *chunk) prefetchOperands(n int) unsafe.Pointer {
 	done := n * (c.cells / 4) * exec.PrefetchPiece
-	if done < len(c.ahead[0]) {
-		return unsafe.Pointer(&c.ahead[0][done])
+	if done < len(c.following[0]) {
+		return unsafe.Pointer(&c.following[0][done])
 	}
-	if done -= len(c.ahead[0]); done < len(c.ahead[1]) {
-		return unsafe.Pointer(&c.ahead[1][done])
+	if done -= len(c.following[0]); done < len(c.following[1]) {
+		return unsafe.Pointer(&c.following[1][done])
 	}
 	return nil
 }
 
-// rowsCut goes through the rows of a tile, micro-tile by micro-tile: see [tiling.Cut].
+// rowsCut iterates over the rows of a tile, micro-tile by micro-tile: see [tiling.Cut].
 type rowsCut struct{ size, extra, parts, at, end, carry int }
 
 func newRowsCut(rows, parts int) rowsCut {
 	return rowsCut{size: rows / parts, extra: rows % parts, parts: parts}.next()
 }
 
-// next is the next part.
+// next returns the next part.
 func (c rowsCut) next() rowsCut {
 	c.at, c.end, c.carry = c.end, c.end+c.size, c.carry+c.extra
 	if c.carry >= c.parts {
@@ -425,8 +422,8 @@ func (c rowsCut) next() rowsCut {
 	return c
 }
 
-// multiplyStrips computes the tile, strip by strip, and writes the result: along some
-// panels of B that stay in the L2, then along the next ones.
+// multiplyStrips computes the tile, strip by strip, and writes the result: with the panels of
+// B that fit in L2, then with the next ones.
 func (c *chunk) multiplyStrips() {
 	k, tile, nr := c.stripe, &c.tile, c.tiles.NR
 	c.operandB()
@@ -436,7 +433,7 @@ func (c *chunk) multiplyStrips() {
 		panels := tiling.CeilDiv(cols, nr)
 		last := cols - (panels-1)*nr
 		mask := uint(1)<<last - 1
-		whole := panels // of panels that kernels of strips go along; the last one may be narrow
+		whole := panels // panels for the strip kernels; the last panel may be narrow
 		if k.narrowStrips != nil && last <= k.tiles.NarrowNR {
 			whole--
 		}
@@ -469,26 +466,26 @@ func (c *chunk) multiplyStrips() {
 // multiply computes all micro-tiles of the tile for a step.
 func (c *chunk) multiply() {
 	k, tile, t, nr := c.stripe, &c.tile, c.tiles, c.tiles.NR
-	kernels, narrowKernels, fetching, copying := t.Rows, t.NarrowRows, t.Prefetch.Rows, t.Copies.Rows
+	kernels, narrowKernels, prefetching, copying := t.Rows, t.NarrowRows, t.Prefetch.Rows, t.Copies.Rows
 	if c.inner {
-		kernels, narrowKernels, fetching, copying = t.Inner, t.NarrowInner, t.Prefetch.Inner, t.Copies.Inner
+		kernels, narrowKernels, prefetching, copying = t.Inner, t.NarrowInner, t.Prefetch.Inner, t.Copies.Inner
 	}
-	finish := k.tileEpilogue
+	epilogue := k.tileEpilogue
 	if !k.Direct {
-		finish = nil
+		epilogue = nil
 	}
-	rowsFirst, ahead := k.Order == RowsFirst, c.ahead[0] != nil || c.ahead[1] != nil
-	lists := !rowsFirst && fetching != nil
+	rowsFirst, following := k.Order == RowsFirst, c.following[0] != nil || c.following[1] != nil
+	lists := !rowsFirst && prefetching != nil
 	cells, lda, stride := c.cells, c.lda, exec.PrefetchPiece
-	fetches := rowsFirst && cells >= 4 // others do not come to the first piece
+	prefetchesRows := rowsFirst && cells >= 4 // with fewer cells, calls do not prefetch a whole piece
 	panels := tiling.CeilDiv(tile.Cols, nr)
 	c.operandB()
 	firstRows := newRowsCut(tile.Rows, c.heights)
 	rows, panel, i := firstRows, 0, 0
-	var strip unsafe.Pointer // rows of A
+	var strip unsafe.Pointer // address of the rows of A
 	for n := range panels * c.heights {
 		if n > 0 {
-			// The next micro-tile, without a division for each.
+			// Advance to the next micro-tile without a division.
 			if rowsFirst {
 				if panel++; panel == panels {
 					panel, i, rows = 0, i+1, rows.next()
@@ -525,10 +522,10 @@ func (c *chunk) multiply() {
 			}
 		}
 		switch {
-		case ahead:
-			next, stride = c.fetchAhead(n), exec.PrefetchPiece
-		case fetches:
-			next = c.fetchRows(panel, at, end)
+		case following:
+			next, stride = c.prefetchOperands(n), exec.PrefetchPiece
+		case prefetchesRows:
+			next = c.prefetchRows(panel, at, end)
 		}
 		if c.inner && k.Pack.A == APanels {
 			lda = 4 * h
@@ -538,8 +535,8 @@ func (c *chunk) multiply() {
 		switch {
 		case c.s != nil:
 			s = unsafe.Add(c.s, at*lds+4*j)
-		case finish != nil:
-			s, lds = finish.term(c.r, tile.Row+at, tile.Col+j), finish.ld
+		case epilogue != nil:
+			s, lds = epilogue.term(c.r, tile.Row+at, tile.Col+j), epilogue.ld
 		}
 		mask := uint(1)<<cols - 1
 		to := at*c.ldd + 4*j
@@ -551,13 +548,13 @@ func (c *chunk) multiply() {
 		case copied != nil:
 			whole := c.depth / t.Step
 			copying[h](whole, a, lda, b, ldb, s, lds, d, c.ldd, mask, copied)
-			if whole < cells { // the last row has no other to make pairs with
+			if whole < cells { // the last row has no partner for a pair
 				last := unsafe.Add(copied, 4*nr*whole)
 				k.packB(last, 0, c.dataB, c.batch, tile.Col+j, cols, c.p+t.Step*whole, c.depth%t.Step)
 				kernels[h](1, unsafe.Add(a, 4*whole), lda, last, 4*nr, d, c.ldd, d, c.ldd, mask)
 			}
-		case next != nil && !narrow && fetching != nil && fetching[h] != nil:
-			fetching[h](cells, a, lda, b, ldb, s, lds, d, c.ldd, mask, next, stride)
+		case next != nil && !narrow && prefetching != nil && prefetching[h] != nil:
+			prefetching[h](cells, a, lda, b, ldb, s, lds, d, c.ldd, mask, next, stride)
 		case narrow:
 			narrowKernels[h](cells, a, lda, b, ldb, s, lds, d, c.ldd, mask)
 		default:
@@ -567,8 +564,8 @@ func (c *chunk) multiply() {
 			to := unsafe.Pointer(&c.r.Values[k.Out][2*((tile.Row+at)*k.N+tile.Col+j)])
 			k.narrow(to, 2*k.N, d, c.ldd, h, mask, mask)
 		}
-		if finish != nil {
-			finish.tile(c.r, tile.Row+at, tile.Col+j, h, 4*k.N, d, mask)
+		if epilogue != nil {
+			epilogue.tile(c.r, tile.Row+at, tile.Col+j, h, 4*k.N, d, mask)
 		}
 	}
 	if lists {

@@ -11,23 +11,23 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// A product with a long inner dimension and a small result, as gradients of
-// weights are, is cut along the inner dimension: each worker takes a slice of
-// both operands, reads it once, from end to end, and makes a whole result of
-// it, in the memory that workers share. Tiles of the result would leave each
-// worker short pieces of all rows of A, which is slow where A is transposed.
+// A product with a long inner dimension and a small result, such as the gradient of a weight,
+// is cut along the inner dimension (split-K): each worker reads a slice of both operands once,
+// in the order of memory, and computes a whole result from it in shared memory. With tiles of
+// the result, each worker would read short pieces of all rows of A, which is slow where A is
+// transposed.
 
 const (
-	leastSlice = 512     // steps of the inner dimension that pay for adding up a result
+	leastSlice = 512     // elements of the inner dimension, at least, in a slice
 	sliceBytes = 1 << 20 // most bytes of a slice's result: it stays in L2
-	leastDepth = 128     // of blocks of A that go into L2
+	leastDepth = 128     // elements of the inner dimension of a block of A that fits in L2, at least
 )
 
-// transpose makes AᵀB with few columns (BᵀA)ᵀ if it is cut into slices: it is A, the
-// larger of both, that kernels then read where it lies, from end to end, a
-// vector at a time. Of transposed A they read single elements, and it would be
-// packed for the sake of a few columns. In 16 bits it is converted to panels that
-// are wider than those of rows. Sums of slices transpose the result back.
+// transpose turns AᵀB with few columns into (BᵀA)ᵀ if it is cut into slices: kernels then read
+// A, the larger operand, in place, in the order of memory, a vector at a time. From a
+// transposed A they read single elements, and A would be packed for a few columns. In 16 bits
+// it is converted to panels that are wider than those of rows. The task that adds up slices
+// transposes the result back.
 func (k *product) transpose() {
 	if p := k.problem(); !p.transposes() {
 		return
@@ -39,16 +39,17 @@ func (k *product) transpose() {
 	k.a.trans, k.b.trans = true, false
 }
 
-// partBytes is the size of a slice's result.
+// partBytes returns the size of a slice's result.
 func (k *product) partBytes() int { return k.m * k.Slices.LD }
 
-// sums is the task of adding up the results of slices: rows of a tile's columns.
+// sums is the task of adding up the results of slices; a chunk is some rows of a tile's
+// columns.
 type sums struct {
 	*product
 	add func(dst, a, b []float32)
 }
 
-// sumRows is the rows of a chunk of sums.
+// sumRows is the number of rows of a chunk of sums.
 const sumRows = 32
 
 func (k *sums) init(p *product) {
@@ -58,7 +59,7 @@ func (k *sums) init(p *product) {
 	}
 }
 
-// chunks is how many there are.
+// chunks returns the number of chunks.
 func (k *sums) chunks() int {
 	if k.transposed != nil {
 		return tiling.CeilDiv(k.m, transposeRows) * tiling.CeilDiv(k.N, transposeCols)
@@ -86,7 +87,7 @@ func (k *sums) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// sum adds up row i of a tile of the slices' results in that of the first.
+// sum adds row i of a tile of the other slices' results to that of the first.
 func (k *sums) sum(r *exec.Run, t Tile, i int) {
 	sum := t.at(i)
 	for s := 1; s < k.Slices.N; s++ {
@@ -96,8 +97,8 @@ func (k *sums) sum(r *exec.Run, t Tile, i int) {
 	}
 }
 
-// transposeRows and transposeCols are the rows and columns of slices' results that a chunk
-// transposes: as many as a vector has elements, and far enough along.
+// transposeRows and transposeCols are the rows and columns of the slices' results in a chunk
+// that transposes: a vector's elements, and enough columns to read memory in order.
 const transposeRows, transposeCols = 16, 256
 
 // transposeBack adds up a part of the slices' results, and stores its columns as rows.

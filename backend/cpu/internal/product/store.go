@@ -10,20 +10,18 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// tileStore takes a finished tile of a product while it is in the cache, and
-// writes the result's rows: converted, or with whatever follows the product
-// applied. It runs on the worker that computed the tile, once for each element
-// of the result; tiles are those of shapes, not of workers. Scratch memory
-// that the store wants must lie beyond the product's own.
+// tileStore writes the rows of a finished tile to the result while the tile is in the cache:
+// converted, or through the epilogue. It runs on the worker that computed the tile, once for
+// each element of the result; tiles depend on shapes, not on workers. The store's scratch
+// memory must be after the product's.
 type tileStore func(r *exec.Run, w *exec.Worker, t Tile)
 
-// Tile is a part of a product's result before it is rounded. Rows are
-// those of the result as a matrix in row-major order: batches follow each
-// other.
+// Tile is a part of a product's result before it is rounded. Rows are those of the result as a
+// matrix in row-major order, in which batches are consecutive.
 type Tile struct {
 	Row, Col   int
 	Rows, Cols int
-	Step       int            // rows of the result from a row to the next, unless it is the next
+	Step       int            // rows of the result from a row of the tile to the next; 0 is 1
 	Data       unsafe.Pointer // float32
 	LD         int            // bytes from a row to the next
 }
@@ -38,10 +36,10 @@ type Writer struct {
 	After *elementwise.Epilogue // or nil
 }
 
-// rowOf is where row i of the tile lies in the result.
+// rowOf returns the row of the result of row i of the tile.
 func (t *Tile) rowOf(i int) int { return t.Row + i*max(1, t.Step) }
 
-// at is row i of the tile.
+// at returns row i of the tile.
 func (t Tile) at(i int) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Add(t.Data, i*t.LD)), t.Cols)
 }
@@ -50,7 +48,7 @@ func (t Tile) at(i int) []float32 {
 func (k *Writer) Convert(r *exec.Run, _ *exec.Worker, t Tile) {
 	size := k.To.Size()
 	if t.LD == 4*k.N && t.Cols == k.N && t.Step <= 1 {
-		t.Rows, t.Cols = 1, t.Rows*t.Cols // rows follow each other
+		t.Rows, t.Cols = 1, t.Rows*t.Cols // rows are contiguous
 	}
 	for i := range t.Rows {
 		at := (t.rowOf(i)*k.N + t.Col) * size
@@ -72,10 +70,10 @@ func (k *Writer) narrowRow(to []byte, t Tile, i int, d dtype.DType) {
 	}
 }
 
-// StoreEpilogue is the store of a product that something follows.
+// StoreEpilogue is the store of a product with an epilogue.
 func (k *Writer) StoreEpilogue(r *exec.Run, w *exec.Worker, t Tile) {
-	e, apart := k.After, t.Step > 1
-	if (t.Cols < k.N || apart) && t.Rows > 1 && t.Cols <= elementwise.GatherCols {
+	e, strided := k.After, t.Step > 1
+	if (t.Cols < k.N || strided) && t.Rows > 1 && t.Cols <= elementwise.GatherCols {
 		rows := lanes.Block / t.Cols
 		for i := 0; i < t.Rows; i += rows {
 			n := min(rows, t.Rows-i)
@@ -84,7 +82,7 @@ func (k *Writer) StoreEpilogue(r *exec.Run, w *exec.Worker, t Tile) {
 		return
 	}
 	strip := 1
-	if !apart {
+	if !strided {
 		strip = e.Strip(t.Cols)
 	}
 	for i := 0; i < t.Rows; i += strip {
@@ -93,9 +91,9 @@ func (k *Writer) StoreEpilogue(r *exec.Run, w *exec.Worker, t Tile) {
 	}
 }
 
-// takeRows is n rows of a tile from row i on as the chain reads them: rounded to
-// the type of the product, one after the other. They are those of the tile
-// itself where they lie like that.
+// takeRows returns n rows of a tile from row i on in the layout that the chain reads:
+// contiguous, rounded to the type of the product. It returns the tile's own memory where that
+// has this layout.
 func takeRows(e *elementwise.Epilogue, w *exec.Worker, t Tile, i, n int) []byte {
 	if t.LD == 4*t.Cols { // rows are one long row
 		t.Data, t.Cols, i, n = unsafe.Add(t.Data, i*t.LD), n*t.Cols, 0, 1

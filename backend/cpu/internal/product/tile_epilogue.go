@@ -12,16 +12,15 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// FusedOps is what follows a product most often, in the product's own type: a
-// term is added, or none; then the result is the relu of the sum, or the sum
-// where something is positive and 0 elsewhere, or the sum. Or the result is the
-// quotient by a number.
+// FusedOps is the most frequent epilogues, in the product's own type: an optional addition,
+// then an optional relu, or the gradient of a relu: the sum where Positive is positive, 0
+// elsewhere. Or the product is divided by a number.
 type FusedOps struct {
 	Add, Positive, Over *ir.Value // or nil
 	Relu                bool
 }
 
-// FusedOpsOf reports whether that is all that follows v, and what it is.
+// FusedOpsOf returns the epilogue of v as FusedOps; ok is false if it is another one.
 func FusedOpsOf(v *ir.Value) (f FusedOps, ok bool) {
 	body, t := v.Attr.Body, v.Type.DType
 	if body == nil {
@@ -30,7 +29,7 @@ func FusedOpsOf(v *ir.Value) (f FusedOps, ok bool) {
 	if v.Attr.DType != t || len(body.ExtraOutputs) > 0 {
 		return f, false
 	}
-	operand := func(i int32) *ir.Value { // of the body, unless it is the product or computed there
+	operand := func(i int32) *ir.Value { // operand i of the body, or nil if it is the product or a result of the body
 		if i <= 0 || int(i) >= len(body.Inputs) || body.Inputs[i] != t {
 			return nil
 		}
@@ -40,7 +39,7 @@ func FusedOpsOf(v *ir.Value) (f FusedOps, ok bool) {
 		c := operand(i)
 		return c != nil && c.Op == op.Const && c.Attr.Data == nil && math.Float64bits(c.Attr.Value) == 0
 	}
-	last := int32(0) // what the next instruction goes on from
+	last := int32(0) // value that the next instruction must read
 	for i, ins := range body.Code {
 		left := body.Code[i:]
 		switch a := ins.Args; {
@@ -65,19 +64,19 @@ func FusedOpsOf(v *ir.Value) (f FusedOps, ok bool) {
 	return f, true
 }
 
-// tileEpilogue is a follower that kernels and routines of package gemm compute where
-// the result lies: the term is what kernels begin with, a sum of a single step
-// then, and what is left is done while a tile is in L1. Bits are
-// those of the chain.
+// tileEpilogue is an epilogue that micro-kernels and routines of package gemm compute in the
+// result: micro-kernels start the sums, which must be of a single step, with the added term,
+// and then is applied while a tile is in L1. The bits are those of the chain.
 type tileEpilogue struct {
 	add   int // position of the term, or -1
 	ld    int // bytes from a row of it to the next
 	then  gemm.Epilogue
-	reads int  // position of what that reads, or -1
-	along bool // element by element, else a number
+	reads int  // position of the operand of then, or -1
+	along bool // the operand is read element by element, else it is a number
 }
 
-// newTileEpilogue is what follows the product v of n columns, or nil if chains do it.
+// newTileEpilogue returns the epilogue of the product v of n columns, or nil if chains must
+// compute it.
 func newTileEpilogue(b *exec.Builder, v *ir.Value, set *gemm.Set, n int) *tileEpilogue {
 	f, ok := FusedOpsOf(v)
 	if v.Attr.Body == nil || !ok || v.Type.DType != dtype.Float32 || set.Relu == nil {
@@ -99,7 +98,7 @@ func newTileEpilogue(b *exec.Builder, v *ir.Value, set *gemm.Set, n int) *tileEp
 		k.then = set.Relu
 	}
 	if y := f.Positive; y != nil {
-		// It is read when the product has been written.
+		// The operand is read after the product has been written.
 		if b.Produced[y] != nil || y.Type.Shape.Size() != v.Type.Shape.Size() || y.Slot == v.Slot {
 			return nil
 		}
@@ -114,8 +113,7 @@ func newTileEpilogue(b *exec.Builder, v *ir.Value, set *gemm.Set, n int) *tileEp
 	return k
 }
 
-// term is where the term for row and column of the result lies, of n columns,
-// or nil.
+// term returns the address of the added term for row and column of the result, or nil.
 func (k *tileEpilogue) term(r *exec.Run, row, col int) unsafe.Pointer {
 	if k.add < 0 {
 		return nil
@@ -123,8 +121,7 @@ func (k *tileEpilogue) term(r *exec.Run, row, col int) unsafe.Pointer {
 	return unsafe.Pointer(&r.Values[k.add][row*k.ld+4*col])
 }
 
-// tile does what is left for rows of up to 32 columns, from row and col of the
-// result on, which lie at d.
+// tile applies then to rows of up to 32 columns, from row and col of the result on, at d.
 func (k *tileEpilogue) tile(r *exec.Run, row, col, rows, ld int, d unsafe.Pointer, mask uint) {
 	var y unsafe.Pointer
 	if k.reads >= 0 {
@@ -139,15 +136,16 @@ func (k *tileEpilogue) tile(r *exec.Run, row, col, rows, ld int, d unsafe.Pointe
 	}
 }
 
-// lowEpilogue is a follower of a product of 16 bits, which a routine does where sums
-// are rounded: they are read once. Bits are those of the chain.
+// lowEpilogue is an epilogue of a product of 16 bits that a routine computes while it rounds
+// the sums. The bits are those of the chain.
 type lowEpilogue struct {
 	do    gemm.LowPrecisionEpilogue
-	reads int // position of what it reads besides
-	ld    int // bytes from a row of that to the next
+	reads int // position of the operand
+	ld    int // bytes from a row of the operand to the next
 }
 
-// newLowEpilogue is what follows the product v of n columns, or nil if chains do it.
+// newLowEpilogue returns the epilogue of the product v of n columns, or nil if chains must
+// compute it.
 func newLowEpilogue(b *exec.Builder, v *ir.Value, set *gemm.Set, n int) *lowEpilogue {
 	f, ok := FusedOpsOf(v)
 	if v.Attr.Body == nil || !ok || !v.Type.DType.Is16() || (f.Add == nil) == (f.Positive == nil) {
@@ -174,7 +172,7 @@ func newLowEpilogue(b *exec.Builder, v *ir.Value, set *gemm.Set, n int) *lowEpil
 	return k
 }
 
-// storeLow is the store of a product that a lowEpilogue follows.
+// storeLow is the store of a product with a lowEpilogue.
 func (k *product) storeLow(r *exec.Run, _ *exec.Worker, t Tile) {
 	f, step := k.lowEpilogue, max(1, t.Step)
 	out, reads := r.Values[k.Out], r.Values[f.reads]

@@ -11,35 +11,34 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// vectorProduct is a product of one row, or one column, with a matrix. Each
-// element of the matrix is used once, so that reading it is all that counts:
-// it is neither packed nor converted beforehand, and goes through the caches
-// from end to end.
+// vectorProduct is a product of one row, or one column, with a matrix. Each element of the
+// matrix is used once, so the time is that of reading the matrix: it is neither packed nor
+// converted beforehand, and is read in the order of memory.
 //
-// The embedded product is that of a row by the matrix B of n columns, which is
-// what a column becomes when both operands are transposed. A stored matrix
-// whose rows run along the inner dimension gives a result for each row. Of
-// another, whole rows are added up; slices of the inner dimension make sums
-// that are added up at the end.
+// The embedded product is that of a row with the matrix B of n columns; the product with a
+// column is the same with both operands transposed. A matrix whose stored rows run along the
+// inner dimension gives one result for each row (dot products). Of another matrix, whole
+// stored rows are added up; slices of the inner dimension give partial sums, which are added
+// up at the end.
 type vectorProduct struct {
 	*product
 	vector, matrix operandOf
 	width          int  // results of a chunk
-	transposes     bool // short stored rows are transposed to long ones, which are added up
-	atX            int  // where the scratch memory has the vector as float32
-	atTransposed   int  // and transposed rows
+	transposes     bool // short stored rows are transposed to long rows, which are added up
+	atX            int  // offset of the vector as float32 in scratch memory
+	atTransposed   int  // offset of transposed rows in scratch memory
 }
 
 const (
 	vectorBytes    = 1 << 17 // of the matrix, for a chunk at least
-	mostVector     = 1 << 16 // elements of a row: routines are not to take long
+	mostVector     = 1 << 16 // elements of a row, at most: calls of assembly must be short
 	sumCols        = 512     // of a chunk that adds up the sums of slices
 	sumWidth       = 4096    // sums that stay in L1
-	shortRows      = 20      // stored rows shorter than this take longer to add up in themselves
+	shortRows      = 20      // elements of stored rows below which dot products take longer
 	transposeLanes = 64      // rows that are transposed at a time
 )
 
-// newVectorProduct makes the kernel of such a product.
+// newVectorProduct makes the kernel of a product with a vector.
 func newVectorProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec.Kernel {
 	vector, matrix, n := d.a, d.b, d.n
 	if d.n == 1 {
@@ -82,7 +81,7 @@ func newVectorProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec
 	return k
 }
 
-// cutVector chooses chunks.
+// cutVector decides the chunks.
 func (k *vectorProduct) cutVector() {
 	size := k.matrix.size
 	if k.matrix.trans {
@@ -104,7 +103,7 @@ func (k *vectorProduct) cutVector() {
 func (k *vectorProduct) Run(r *exec.Run) {
 	work := k.N * k.k / 8
 	if k.matrix.trans {
-		work = k.N * (k.k/4 + 8) // to begin with a row, and to add up its sums
+		work = k.N * (k.k/4 + 8) // starting a row and adding up its partial sums costs as much as 32 elements
 	}
 	r.Parallel(k, tiling.CeilDiv(k.N, k.width)*k.Slices.N, work)
 	if k.Slices.N > 1 {
@@ -112,7 +111,7 @@ func (k *vectorProduct) Run(r *exec.Run) {
 	}
 }
 
-// Chunk computes some of the results, or a slice's part of them.
+// Chunk computes some results, or the partial sums of a slice.
 func (k *vectorProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	m, size := &k.matrix, k.matrix.size
 	slice := i % k.Slices.N
