@@ -3,7 +3,7 @@
 #include "textflag.h"
 #include "macros_amd64.h"
 
-// LOAD_PANEL_ARGS loads the arguments of a PanelKernel: CX is k, AX a, DX 16 rows on, R12 lda, R13 tail, BX b, R10 next, R8 the bytes of a row of b.
+// LOAD_PANEL_ARGS loads the arguments of a PanelKernel: CX is k, AX a, DX the row 16 later, R12 lda, R13 tail, BX b, R10 next, R8 the bytes of a row of b.
 #define LOAD_PANEL_ARGS \
 	MOVQ k+0(FP), CX; \
 	MOVQ a+8(FP), AX; \
@@ -39,8 +39,6 @@ rest: \
 	JMP loop; \
 store: \
 	MOVQ d+56(FP), SI
-
-// NEXT_PANEL_STEP_2 prefetches a part of the next panel, and goes to the next step.
 #define NEXT_PANEL_STEP_2 \
 	PREFETCHT1 (R10); \
 	PREFETCHT1 64(R10); \

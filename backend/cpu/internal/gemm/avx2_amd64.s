@@ -3,9 +3,8 @@
 #include "textflag.h"
 #include "macros_amd64.h"
 
-// PREFETCHW_C_1x2_AVX2 prefetches rows of the result for a write.
-#define PREFETCHW_C_1x2_AVX2 \
-	PREFETCHW(0, NUM_DX)
+// PREFETCHW_C_1x2_AVX2 prefetches rows of the result with write intent.
+#define PREFETCHW_C_1x2_AVX2 PREFETCHW(0, NUM_DX)
 
 // ZERO_C_1x2_AVX2 clears the accumulators of rows of the result.
 #define ZERO_C_1x2_AVX2 \
@@ -39,7 +38,7 @@
 	VMOVUPS Y0, (DI); \
 	VMOVUPS Y1, 32(DI)
 
-// KERNEL_ROWS_AVX2_FEW is a Kernel whose A lies row by row.
+// KERNEL_ROWS_AVX2_FEW is a Kernel that reads rows of A.
 #define KERNEL_ROWS_AVX2_FEW(prefetchw, zero, step, add, store) \
 	LOAD_KERNEL_ARGS; \
 	MOVQ DI, DX; \
@@ -64,32 +63,23 @@
 TEXT ·f32AVX2Rows1x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS_AVX2_FEW(PREFETCHW_C_1x2_AVX2, ZERO_C_1x2_AVX2, FMA_STEP_ROWS_1x2_AVX2, ADD_S_1x2_AVX2, STORE_C_1x2_AVX2)
 
-// PREFETCHW_C_2x2_AVX2 prefetches rows of the result for a write.
 #define PREFETCHW_C_2x2_AVX2 \
 	PREFETCHW_C_1x2_AVX2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
-
-// ZERO_C_2x2_AVX2 clears the accumulators of rows of the result.
 #define ZERO_C_2x2_AVX2 \
 	ZERO_C_1x2_AVX2; \
 	VXORPS Y2, Y2, Y2; \
 	VXORPS Y3, Y3, Y3
-
-// FMA_STEP_ROWS_2x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_2x2_AVX2(b, next, off) \
 	LOAD_B_2_AVX2(b, Y4, Y5, next); \
 	FMA_ROW_2_AVX2(off(AX), Y6, Y4, Y0, Y5, Y1); \
 	FMA_ROW_2_AVX2(off(AX)(R12*1), Y7, Y4, Y2, Y5, Y3)
-
-// ADD_S_2x2_AVX2 adds rows of s to the accumulators.
 #define ADD_S_2x2_AVX2 \
 	ADD_S_1x2_AVX2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Y2, Y2; \
 	VADDPS 32(SI), Y3, Y3
-
-// STORE_C_2x2_AVX2 stores rows of the result.
 #define STORE_C_2x2_AVX2 \
 	STORE_C_1x2_AVX2; \
 	ADDQ R8, DI; \
@@ -100,37 +90,28 @@ TEXT ·f32AVX2Rows1x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX2Rows2x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS_AVX2_FEW(PREFETCHW_C_2x2_AVX2, ZERO_C_2x2_AVX2, FMA_STEP_ROWS_2x2_AVX2, ADD_S_2x2_AVX2, STORE_C_2x2_AVX2)
 
-// PREFETCHW_C_3x2_AVX2 prefetches rows of the result for a write.
 #define PREFETCHW_C_3x2_AVX2 \
 	PREFETCHW_C_2x2_AVX2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
-
-// ZERO_C_3x2_AVX2 clears the accumulators of rows of the result.
 #define ZERO_C_3x2_AVX2 \
 	ZERO_C_2x2_AVX2; \
 	VXORPS Y4, Y4, Y4; \
 	VXORPS Y5, Y5, Y5
 
-// FMA_ROWS_3x2_AVX2 is FMA_ROW of some rows of A, which lies row by row.
+// FMA_ROWS_3x2_AVX2 is FMA_ROW for some rows of A.
 #define FMA_ROWS_3x2_AVX2(off, a0, b0, b1, a1) \
 	FMA_ROW_2_AVX2(off(AX), a0, b0, Y0, b1, Y1); \
 	FMA_ROW_2_AVX2(off(AX)(R12*1), a1, b0, Y2, b1, Y3); \
 	FMA_ROW_2_AVX2(off(AX)(R12*2), a0, b0, Y4, b1, Y5)
-
-// FMA_STEP_ROWS_3x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_3x2_AVX2(b, next, off) \
 	LOAD_B_2_AVX2(b, Y6, Y7, next); \
 	FMA_ROWS_3x2_AVX2(off, Y8, Y6, Y7, Y9)
-
-// ADD_S_3x2_AVX2 adds rows of s to the accumulators.
 #define ADD_S_3x2_AVX2 \
 	ADD_S_2x2_AVX2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Y4, Y4; \
 	VADDPS 32(SI), Y5, Y5
-
-// STORE_C_3x2_AVX2 stores rows of the result.
 #define STORE_C_3x2_AVX2 \
 	STORE_C_2x2_AVX2; \
 	ADDQ R8, DI; \
@@ -141,39 +122,28 @@ TEXT ·f32AVX2Rows2x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX2Rows3x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS_AVX2_FEW(PREFETCHW_C_3x2_AVX2, ZERO_C_3x2_AVX2, FMA_STEP_ROWS_3x2_AVX2, ADD_S_3x2_AVX2, STORE_C_3x2_AVX2)
 
-// PREFETCHW_C_4x2_AVX2 prefetches rows of the result for a write.
 #define PREFETCHW_C_4x2_AVX2 \
 	PREFETCHW_C_3x2_AVX2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
-
-// ZERO_C_4x2_AVX2 clears the accumulators of rows of the result.
 #define ZERO_C_4x2_AVX2 \
 	ZERO_C_3x2_AVX2; \
 	VXORPS Y6, Y6, Y6; \
 	VXORPS Y7, Y7, Y7
-
-// FMA_STEP_ROWS_4x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_4x2_AVX2(b, next, off) \
 	LOAD_B_2_AVX2(b, Y8, Y9, next); \
 	FMA_ROWS_3x2_AVX2(off, Y10, Y8, Y9, Y11); \
 	FMA_ROW_2_AVX2(off(DX), Y11, Y8, Y6, Y9, Y7)
-
-// ADD_S_4x2_AVX2 adds rows of s to the accumulators.
 #define ADD_S_4x2_AVX2 \
 	ADD_S_3x2_AVX2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Y6, Y6; \
 	VADDPS 32(SI), Y7, Y7
-
-// STORE_C_4x2_AVX2 stores rows of the result.
 #define STORE_C_4x2_AVX2 \
 	STORE_C_3x2_AVX2; \
 	ADDQ R8, DI; \
 	VMOVUPS Y6, (DI); \
 	VMOVUPS Y7, 32(DI)
-
-// KERNEL_ROWS_AVX2 is a Kernel whose A lies row by row.
 #define KERNEL_ROWS_AVX2(prefetchw, zero, step, add, store) \
 	LOAD_KERNEL_ARGS; \
 	MOVQ DI, DX; \
@@ -199,33 +169,26 @@ TEXT ·f32AVX2Rows3x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX2Rows4x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS_AVX2(PREFETCHW_C_4x2_AVX2, ZERO_C_4x2_AVX2, FMA_STEP_ROWS_4x2_AVX2, ADD_S_4x2_AVX2, STORE_C_4x2_AVX2)
 
-// PREFETCHW_C_5x2_AVX2 prefetches rows of the result for a write.
 #define PREFETCHW_C_5x2_AVX2 \
 	PREFETCHW_C_4x2_AVX2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
-
-// ZERO_C_5x2_AVX2 clears the accumulators of rows of the result.
 #define ZERO_C_5x2_AVX2 \
 	ZERO_C_4x2_AVX2; \
 	VXORPS Y8, Y8, Y8; \
 	VXORPS Y9, Y9, Y9
-
-// FMA_STEP_ROWS_5x2_AVX2 is a step of the inner dimension.
+#define FMA_ROWS_5x2_AVX2(off, a0, b0, b1, a1) \
+	FMA_ROWS_3x2_AVX2(off, a0, b0, b1, a1); \
+	FMA_ROW_2_AVX2(off(DX), a1, b0, Y6, b1, Y7); \
+	FMA_ROW_2_AVX2(off(DX)(R12*1), a0, b0, Y8, b1, Y9)
 #define FMA_STEP_ROWS_5x2_AVX2(b, next, off) \
 	LOAD_B_2_AVX2(b, Y10, Y11, next); \
-	FMA_ROWS_3x2_AVX2(off, Y12, Y10, Y11, Y13); \
-	FMA_ROW_2_AVX2(off(DX), Y13, Y10, Y6, Y11, Y7); \
-	FMA_ROW_2_AVX2(off(DX)(R12*1), Y12, Y10, Y8, Y11, Y9)
-
-// ADD_S_5x2_AVX2 adds rows of s to the accumulators.
+	FMA_ROWS_5x2_AVX2(off, Y12, Y10, Y11, Y13)
 #define ADD_S_5x2_AVX2 \
 	ADD_S_4x2_AVX2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Y8, Y8; \
 	VADDPS 32(SI), Y9, Y9
-
-// STORE_C_5x2_AVX2 stores rows of the result.
 #define STORE_C_5x2_AVX2 \
 	STORE_C_4x2_AVX2; \
 	ADDQ R8, DI; \
@@ -236,34 +199,23 @@ TEXT ·f32AVX2Rows4x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX2Rows5x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS_AVX2(PREFETCHW_C_5x2_AVX2, ZERO_C_5x2_AVX2, FMA_STEP_ROWS_5x2_AVX2, ADD_S_5x2_AVX2, STORE_C_5x2_AVX2)
 
-// PREFETCHW_C_6x2_AVX2 prefetches rows of the result for a write.
 #define PREFETCHW_C_6x2_AVX2 \
 	PREFETCHW_C_5x2_AVX2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
-
-// ZERO_C_6x2_AVX2 clears the accumulators of rows of the result.
 #define ZERO_C_6x2_AVX2 \
 	ZERO_C_5x2_AVX2; \
 	VXORPS Y10, Y10, Y10; \
 	VXORPS Y11, Y11, Y11
-
-// FMA_STEP_ROWS_6x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_6x2_AVX2(b, next, off) \
 	LOAD_B_2_AVX2(b, Y12, Y13, next); \
-	FMA_ROWS_3x2_AVX2(off, Y14, Y12, Y13, Y15); \
-	FMA_ROW_2_AVX2(off(DX), Y15, Y12, Y6, Y13, Y7); \
-	FMA_ROW_2_AVX2(off(DX)(R12*1), Y14, Y12, Y8, Y13, Y9); \
+	FMA_ROWS_5x2_AVX2(off, Y14, Y12, Y13, Y15); \
 	FMA_ROW_2_AVX2(off(DX)(R12*2), Y15, Y12, Y10, Y13, Y11)
-
-// ADD_S_6x2_AVX2 adds rows of s to the accumulators.
 #define ADD_S_6x2_AVX2 \
 	ADD_S_5x2_AVX2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Y10, Y10; \
 	VADDPS 32(SI), Y11, Y11
-
-// STORE_C_6x2_AVX2 stores rows of the result.
 #define STORE_C_6x2_AVX2 \
 	STORE_C_5x2_AVX2; \
 	ADDQ R8, DI; \
@@ -274,12 +226,11 @@ TEXT ·f32AVX2Rows5x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX2Rows6x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS_AVX2(PREFETCHW_C_6x2_AVX2, ZERO_C_6x2_AVX2, FMA_STEP_ROWS_6x2_AVX2, ADD_S_6x2_AVX2, STORE_C_6x2_AVX2)
 
-// FMA_STEP_INNER_1x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_INNER_1x2_AVX2(b, next, a) \
 	LOAD_B_2_AVX2(b, Y2, Y3, next); \
 	FMA_ROW_2_AVX2(a, Y4, Y2, Y0, Y3, Y1)
 
-// KERNEL_INNER_AVX2 is a Kernel whose A lies k by k.
+// KERNEL_INNER_AVX2 is a Kernel that reads a transposed A.
 #define KERNEL_INNER_AVX2(prefetchw, zero, step, add, store) \
 	LOAD_KERNEL_ARGS; \
 	MOVQ DI, DX; \
@@ -304,7 +255,6 @@ TEXT ·f32AVX2Rows6x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX2Inner1x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER_AVX2(PREFETCHW_C_1x2_AVX2, ZERO_C_1x2_AVX2, FMA_STEP_INNER_1x2_AVX2, ADD_S_1x2_AVX2, STORE_C_1x2_AVX2)
 
-// FMA_STEP_INNER_2x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_INNER_2x2_AVX2(b, next, a) \
 	LOAD_B_2_AVX2(b, Y4, Y5, next); \
 	FMA_ROW_2_AVX2(a, Y6, Y4, Y0, Y5, Y1); \
@@ -314,13 +264,11 @@ TEXT ·f32AVX2Inner1x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX2Inner2x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER_AVX2(PREFETCHW_C_2x2_AVX2, ZERO_C_2x2_AVX2, FMA_STEP_INNER_2x2_AVX2, ADD_S_2x2_AVX2, STORE_C_2x2_AVX2)
 
-// FMA_INNER_3x2_AVX2 is FMA_ROW of some rows of A, which lies k by k.
+// FMA_INNER_3x2_AVX2 is FMA_ROW for some rows of a transposed A.
 #define FMA_INNER_3x2_AVX2(a, a0, b0, b1, a1) \
 	FMA_ROW_2_AVX2(a, a0, b0, Y0, b1, Y1); \
 	FMA_ROW_2_AVX2(4 a, a1, b0, Y2, b1, Y3); \
 	FMA_ROW_2_AVX2(8 a, a0, b0, Y4, b1, Y5)
-
-// FMA_STEP_INNER_3x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_INNER_3x2_AVX2(b, next, a) \
 	LOAD_B_2_AVX2(b, Y6, Y7, next); \
 	FMA_INNER_3x2_AVX2(a, Y8, Y6, Y7, Y9)
@@ -329,7 +277,6 @@ TEXT ·f32AVX2Inner2x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX2Inner3x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER_AVX2(PREFETCHW_C_3x2_AVX2, ZERO_C_3x2_AVX2, FMA_STEP_INNER_3x2_AVX2, ADD_S_3x2_AVX2, STORE_C_3x2_AVX2)
 
-// FMA_STEP_INNER_4x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_INNER_4x2_AVX2(b, next, a) \
 	LOAD_B_2_AVX2(b, Y8, Y9, next); \
 	FMA_INNER_3x2_AVX2(a, Y10, Y8, Y9, Y11); \
@@ -339,23 +286,21 @@ TEXT ·f32AVX2Inner3x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX2Inner4x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER_AVX2(PREFETCHW_C_4x2_AVX2, ZERO_C_4x2_AVX2, FMA_STEP_INNER_4x2_AVX2, ADD_S_4x2_AVX2, STORE_C_4x2_AVX2)
 
-// FMA_STEP_INNER_5x2_AVX2 is a step of the inner dimension.
+#define FMA_INNER_5x2_AVX2(a, a0, b0, b1, a1) \
+	FMA_INNER_3x2_AVX2(a, a0, b0, b1, a1); \
+	FMA_ROW_2_AVX2(12 a, a1, b0, Y6, b1, Y7); \
+	FMA_ROW_2_AVX2(16 a, a0, b0, Y8, b1, Y9)
 #define FMA_STEP_INNER_5x2_AVX2(b, next, a) \
 	LOAD_B_2_AVX2(b, Y10, Y11, next); \
-	FMA_INNER_3x2_AVX2(a, Y12, Y10, Y11, Y13); \
-	FMA_ROW_2_AVX2(12 a, Y13, Y10, Y6, Y11, Y7); \
-	FMA_ROW_2_AVX2(16 a, Y12, Y10, Y8, Y11, Y9)
+	FMA_INNER_5x2_AVX2(a, Y12, Y10, Y11, Y13)
 
 // func f32AVX2Inner5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Inner5x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER_AVX2(PREFETCHW_C_5x2_AVX2, ZERO_C_5x2_AVX2, FMA_STEP_INNER_5x2_AVX2, ADD_S_5x2_AVX2, STORE_C_5x2_AVX2)
 
-// FMA_STEP_INNER_6x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_INNER_6x2_AVX2(b, next, a) \
 	LOAD_B_2_AVX2(b, Y12, Y13, next); \
-	FMA_INNER_3x2_AVX2(a, Y14, Y12, Y13, Y15); \
-	FMA_ROW_2_AVX2(12 a, Y15, Y12, Y6, Y13, Y7); \
-	FMA_ROW_2_AVX2(16 a, Y14, Y12, Y8, Y13, Y9); \
+	FMA_INNER_5x2_AVX2(a, Y14, Y12, Y13, Y15); \
 	FMA_ROW_2_AVX2(20 a, Y15, Y12, Y10, Y13, Y11)
 
 // func f32AVX2Inner6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -414,8 +359,6 @@ loop:
 	VMOVUPS 32 row, Y11; \
 	VFMADD231PS Y11, Y9, sum1; \
 	PREFETCHT0 1024 row
-
-// DOTS_F32_1_AVX2 multiplies columns of a row by those of x.
 #define DOTS_F32_1_AVX2(row, sum0, sum1) \
 	VMOVUPS row, Y10; \
 	VFMADD231PS Y10, Y8, sum0; \
@@ -487,8 +430,6 @@ TEXT ·dotsF324AVX2(SB), NOSPLIT, $0-40
 	VMOVUPS 32 row, Y11; \
 	VFMADD231PS Y11, factor, Y9; \
 	PREFETCHT0 1024 row
-
-// ADDS_F32_1_AVX2 adds columns of a row times a number.
 #define ADDS_F32_1_AVX2(row, factor) \
 	VMOVUPS row, Y10; \
 	VFMADD231PS Y10, factor, Y8; \
@@ -537,7 +478,6 @@ TEXT ·addsF324AVX2(SB), NOSPLIT, $0-40
 	ADD_COLUMNS_4_Y(ADDS_F32_2_AVX2, 64, ADDS_F32_1_AVX2, 32)
 	RETURN
 
-// DOT_COLUMNS_1_Y multiplies all columns of some rows by x.
 #define DOT_COLUMNS_1_Y(two, n, one, n2) \
 	SUBQ $16, CX; \
 	JLT tail; \
@@ -571,7 +511,6 @@ TEXT ·dotsF321AVX2(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-// ADD_COLUMNS_1_Y adds all columns of some rows.
 #define ADD_COLUMNS_1_Y(two, n, one, n2) \
 	SUBQ $16, CX; \
 	JLT tail; \
@@ -602,15 +541,12 @@ TEXT ·addsF321AVX2(SB), NOSPLIT, $0-40
 	ADD_COLUMNS_1_Y(ADDS_F32_2_AVX2, 64, ADDS_F32_1_AVX2, 32)
 	RETURN
 
-// DOTS_F16_2_AVX2 multiplies columns of a row by those of x.
 #define DOTS_F16_2_AVX2(row, sum0, sum1) \
 	VCVTPH2PS row, Y10; \
 	VFMADD231PS Y10, Y8, sum0; \
 	VCVTPH2PS 16 row, Y11; \
 	VFMADD231PS Y11, Y9, sum1; \
 	PREFETCHT0 1024 row
-
-// DOTS_F16_1_AVX2 multiplies columns of a row by those of x.
 #define DOTS_F16_1_AVX2(row, sum0, sum1) \
 	VCVTPH2PS row, Y10; \
 	VFMADD231PS Y10, Y8, sum0; \
@@ -640,15 +576,12 @@ TEXT ·dotsF164AVX2(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-// ADDS_F16_2_AVX2 adds columns of a row times a number.
 #define ADDS_F16_2_AVX2(row, factor) \
 	VCVTPH2PS row, Y10; \
 	VFMADD231PS Y10, factor, Y8; \
 	VCVTPH2PS 16 row, Y11; \
 	VFMADD231PS Y11, factor, Y9; \
 	PREFETCHT0 1024 row
-
-// ADDS_F16_1_AVX2 adds columns of a row times a number.
 #define ADDS_F16_1_AVX2(row, factor) \
 	VCVTPH2PS row, Y10; \
 	VFMADD231PS Y10, factor, Y8; \
@@ -685,7 +618,6 @@ TEXT ·addsF161AVX2(SB), NOSPLIT, $0-40
 	ADD_COLUMNS_1_Y(ADDS_F16_2_AVX2, 32, ADDS_F16_1_AVX2, 16)
 	RETURN
 
-// DOTS_BF16_2_AVX2 multiplies columns of a row by those of x.
 #define DOTS_BF16_2_AVX2(row, sum0, sum1) \
 	VPMOVZXWD row, Y10; \
 	VPSLLD $16, Y10, Y10; \
@@ -694,8 +626,6 @@ TEXT ·addsF161AVX2(SB), NOSPLIT, $0-40
 	VPSLLD $16, Y11, Y11; \
 	VFMADD231PS Y11, Y9, sum1; \
 	PREFETCHT0 1024 row
-
-// DOTS_BF16_1_AVX2 multiplies columns of a row by those of x.
 #define DOTS_BF16_1_AVX2(row, sum0, sum1) \
 	VPMOVZXWD row, Y10; \
 	VPSLLD $16, Y10, Y10; \
@@ -726,7 +656,6 @@ TEXT ·dotsBF164AVX2(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-// ADDS_BF16_2_AVX2 adds columns of a row times a number.
 #define ADDS_BF16_2_AVX2(row, factor) \
 	VPMOVZXWD row, Y10; \
 	VPSLLD $16, Y10, Y10; \
@@ -735,8 +664,6 @@ TEXT ·dotsBF164AVX2(SB), NOSPLIT, $0-40
 	VPSLLD $16, Y11, Y11; \
 	VFMADD231PS Y11, factor, Y9; \
 	PREFETCHT0 1024 row
-
-// ADDS_BF16_1_AVX2 adds columns of a row times a number.
 #define ADDS_BF16_1_AVX2(row, factor) \
 	VPMOVZXWD row, Y10; \
 	VPSLLD $16, Y10, Y10; \
@@ -774,7 +701,7 @@ TEXT ·addsBF161AVX2(SB), NOSPLIT, $0-40
 	ADD_COLUMNS_1_Y(ADDS_BF16_2_AVX2, 32, ADDS_BF16_1_AVX2, 16)
 	RETURN
 
-// PEAK_VFMADD231PSY is independent multiplications on registers.
+// PEAK_VFMADD231PSY repeats independent multiplications on registers.
 #define PEAK_VFMADD231PSY \
 	VFMADD231PS Y14, Y15, Y0; \
 	VFMADD231PS Y14, Y15, Y1; \

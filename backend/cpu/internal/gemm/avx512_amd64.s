@@ -3,7 +3,7 @@
 #include "textflag.h"
 #include "macros_amd64.h"
 
-// PREFETCH_KERNEL_ROWS is a PrefetchKernel whose A lies row by row.
+// PREFETCH_KERNEL_ROWS is a PrefetchKernel that reads rows of A.
 #define PREFETCH_KERNEL_ROWS(prefetchw, zero, point, step, prefetch0, prefetch1, prefetch2, prefetch3, advance, add, store) \
 	LOAD_KERNEL_ARGS; \
 	MOVQ next+80(FP), R15; \
@@ -30,7 +30,7 @@
 	JNZ rest; \
 	END_C(add, store)
 
-// PREFETCH_KERNEL_INNER is a PrefetchKernel whose A lies k by k.
+// PREFETCH_KERNEL_INNER is a PrefetchKernel that reads a transposed A.
 #define PREFETCH_KERNEL_INNER(prefetchw, zero, step, add, store) \
 	LOAD_KERNEL_ARGS; \
 	MOVQ next+80(FP), R15; \
@@ -57,7 +57,7 @@
 	JNZ rest; \
 	END_C(add, store)
 
-// COPY_KERNEL_ROWS is a CopyKernel whose A lies row by row.
+// COPY_KERNEL_ROWS is a CopyKernel that reads rows of A.
 #define COPY_KERNEL_ROWS(prefetchw, zero, point, step, prefetch0, prefetch1, prefetch2, prefetch3, advance, add, store) \
 	LOAD_KERNEL_ARGS; \
 	MOVQ packed+80(FP), R15; \
@@ -81,7 +81,7 @@
 	JNZ rest; \
 	END_C(add, store)
 
-// COPY_KERNEL_INNER is a CopyKernel whose A lies k by k.
+// COPY_KERNEL_INNER is a CopyKernel that reads a transposed A.
 #define COPY_KERNEL_INNER(prefetchw, zero, step, add, store) \
 	LOAD_KERNEL_ARGS; \
 	MOVQ packed+80(FP), R15; \
@@ -383,19 +383,16 @@ TEXT ·f32AVX512Rows14x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner1x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_1x2, ZERO_C_1x2, FMA_STEP_INNER_PREFETCH_1x2, ADD_S_1x2, STORE_C_1x2)
 
-// FMA_STEP_INNER_PREFETCH_2x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_2x2(b, next, a, later) \
 	LOAD_B_2(b, Z4, Z5, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 4 later; \
-	FMA_ROW_2(a, Z6, Z4, Z0, Z5, Z1); \
-	FMA_ROW_2(4 a, Z7, Z4, Z2, Z5, Z3)
+	FMA_INNER_2x2(a, Z6, Z4, Z5, Z7)
 
 // func f32AVX512Inner2x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner2x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_2x2, ZERO_C_2x2, FMA_STEP_INNER_PREFETCH_2x2, ADD_S_2x2, STORE_C_2x2)
 
-// FMA_STEP_INNER_PREFETCH_3x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_3x2(b, next, a, later) \
 	LOAD_B_2(b, Z6, Z7, next); \
 	PREFETCHT0 later; \
@@ -406,19 +403,16 @@ TEXT ·f32AVX512Inner2x32(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner3x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_3x2, ZERO_C_3x2, FMA_STEP_INNER_PREFETCH_3x2, ADD_S_3x2, STORE_C_3x2)
 
-// FMA_STEP_INNER_PREFETCH_4x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_4x2(b, next, a, later) \
 	LOAD_B_2(b, Z8, Z9, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 12 later; \
-	FMA_INNER_3x2(a, Z10, Z8, Z9, Z11); \
-	FMA_ROW_2(12 a, Z11, Z8, Z6, Z9, Z7)
+	FMA_INNER_4x2(a, Z10, Z8, Z9, Z11)
 
 // func f32AVX512Inner4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner4x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_4x2, ZERO_C_4x2, FMA_STEP_INNER_PREFETCH_4x2, ADD_S_4x2, STORE_C_4x2)
 
-// FMA_STEP_INNER_PREFETCH_5x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_5x2(b, next, a, later) \
 	LOAD_B_2(b, Z10, Z11, next); \
 	PREFETCHT0 later; \
@@ -429,19 +423,16 @@ TEXT ·f32AVX512Inner4x32(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner5x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_5x2, ZERO_C_5x2, FMA_STEP_INNER_PREFETCH_5x2, ADD_S_5x2, STORE_C_5x2)
 
-// FMA_STEP_INNER_PREFETCH_6x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_6x2(b, next, a, later) \
 	LOAD_B_2(b, Z12, Z13, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 20 later; \
-	FMA_INNER_5x2(a, Z14, Z12, Z13, Z15); \
-	FMA_ROW_2(20 a, Z15, Z12, Z10, Z13, Z11)
+	FMA_INNER_6x2(a, Z14, Z12, Z13, Z15)
 
 // func f32AVX512Inner6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner6x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_6x2, ZERO_C_6x2, FMA_STEP_INNER_PREFETCH_6x2, ADD_S_6x2, STORE_C_6x2)
 
-// FMA_STEP_INNER_PREFETCH_7x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_7x2(b, next, a, later) \
 	LOAD_B_2(b, Z14, Z15, next); \
 	PREFETCHT0 later; \
@@ -452,19 +443,16 @@ TEXT ·f32AVX512Inner6x32(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner7x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_7x2, ZERO_C_7x2, FMA_STEP_INNER_PREFETCH_7x2, ADD_S_7x2, STORE_C_7x2)
 
-// FMA_STEP_INNER_PREFETCH_8x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_8x2(b, next, a, later) \
 	LOAD_B_2(b, Z16, Z17, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 28 later; \
-	FMA_INNER_7x2(a, Z18, Z16, Z17, Z19); \
-	FMA_ROW_2(28 a, Z19, Z16, Z14, Z17, Z15)
+	FMA_INNER_8x2(a, Z18, Z16, Z17, Z19)
 
 // func f32AVX512Inner8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner8x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_8x2, ZERO_C_8x2, FMA_STEP_INNER_PREFETCH_8x2, ADD_S_8x2, STORE_C_8x2)
 
-// FMA_STEP_INNER_PREFETCH_9x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_9x2(b, next, a, later) \
 	LOAD_B_2(b, Z18, Z19, next); \
 	PREFETCHT0 later; \
@@ -475,19 +463,16 @@ TEXT ·f32AVX512Inner8x32(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner9x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_9x2, ZERO_C_9x2, FMA_STEP_INNER_PREFETCH_9x2, ADD_S_9x2, STORE_C_9x2)
 
-// FMA_STEP_INNER_PREFETCH_10x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_10x2(b, next, a, later) \
 	LOAD_B_2(b, Z20, Z21, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 36 later; \
-	FMA_INNER_9x2(a, Z22, Z20, Z21, Z23); \
-	FMA_ROW_2(36 a, Z23, Z20, Z18, Z21, Z19)
+	FMA_INNER_10x2(a, Z22, Z20, Z21, Z23)
 
 // func f32AVX512Inner10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner10x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_10x2, ZERO_C_10x2, FMA_STEP_INNER_PREFETCH_10x2, ADD_S_10x2, STORE_C_10x2)
 
-// FMA_STEP_INNER_PREFETCH_11x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_11x2(b, next, a, later) \
 	LOAD_B_2(b, Z22, Z23, next); \
 	PREFETCHT0 later; \
@@ -498,19 +483,16 @@ TEXT ·f32AVX512Inner10x32(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner11x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_11x2, ZERO_C_11x2, FMA_STEP_INNER_PREFETCH_11x2, ADD_S_11x2, STORE_C_11x2)
 
-// FMA_STEP_INNER_PREFETCH_12x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_12x2(b, next, a, later) \
 	LOAD_B_2(b, Z24, Z25, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 44 later; \
-	FMA_INNER_11x2(a, Z26, Z24, Z25, Z27); \
-	FMA_ROW_2(44 a, Z27, Z24, Z22, Z25, Z23)
+	FMA_INNER_12x2(a, Z26, Z24, Z25, Z27)
 
 // func f32AVX512Inner12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner12x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_12x2, ZERO_C_12x2, FMA_STEP_INNER_PREFETCH_12x2, ADD_S_12x2, STORE_C_12x2)
 
-// FMA_STEP_INNER_PREFETCH_13x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_13x2(b, next, a, later) \
 	LOAD_B_2(b, Z26, Z27, next); \
 	PREFETCHT0 later; \
@@ -521,19 +503,16 @@ TEXT ·f32AVX512Inner12x32(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner13x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_13x2, ZERO_C_13x2, FMA_STEP_INNER_PREFETCH_13x2, ADD_S_13x2, STORE_C_13x2)
 
-// FMA_STEP_INNER_PREFETCH_14x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_14x2(b, next, a, later) \
 	LOAD_B_2(b, Z28, Z29, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 52 later; \
-	FMA_INNER_13x2(a, Z30, Z28, Z29, Z31); \
-	FMA_ROW_2(52 a, Z31, Z28, Z26, Z29, Z27)
+	FMA_INNER_14x2(a)
 
 // func f32AVX512Inner14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner14x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_14x2, ZERO_C_14x2, FMA_STEP_INNER_PREFETCH_14x2, ADD_S_14x2, STORE_C_14x2)
 
-// FMA_STEP_INNER_PREFETCH_1x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_1x1(b, next, a, later) \
 	LOAD_B_1(b, Z1, next); \
 	PREFETCHT0 later; \
@@ -543,7 +522,6 @@ TEXT ·f32AVX512Inner14x32(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner1x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_1x1, ZERO_C_1x1, FMA_STEP_INNER_PREFETCH_1x1, ADD_S_1x1, STORE_C_1x1)
 
-// FMA_STEP_INNER_PREFETCH_2x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_2x1(b, next, a, later) \
 	LOAD_B_1(b, Z2, next); \
 	PREFETCHT0 later; \
@@ -555,13 +533,11 @@ TEXT ·f32AVX512Inner1x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner2x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_2x1, ZERO_C_2x1, FMA_STEP_INNER_PREFETCH_2x1, ADD_S_2x1, STORE_C_2x1)
 
-// FMA_INNER_3x1 is FMA_ROW of some rows of A, which lies k by k.
+// FMA_INNER_3x1 is FMA_ROW for some rows of a transposed A.
 #define FMA_INNER_3x1(a, b1, b0, a1) \
 	FMA_ROW_1(a, b1, b0, Z0); \
 	FMA_ROW_1(4 a, a1, b0, Z1); \
 	FMA_ROW_1(8 a, b1, b0, Z2)
-
-// FMA_STEP_INNER_PREFETCH_3x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_3x1(b, next, a, later) \
 	LOAD_B_1(b, Z3, next); \
 	PREFETCHT0 later; \
@@ -572,7 +548,6 @@ TEXT ·f32AVX512Inner2x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner3x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_3x1, ZERO_C_3x1, FMA_STEP_INNER_PREFETCH_3x1, ADD_S_3x1, STORE_C_3x1)
 
-// FMA_STEP_INNER_PREFETCH_4x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_4x1(b, next, a, later) \
 	LOAD_B_1(b, Z4, next); \
 	PREFETCHT0 later; \
@@ -584,13 +559,10 @@ TEXT ·f32AVX512Inner3x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner4x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_4x1, ZERO_C_4x1, FMA_STEP_INNER_PREFETCH_4x1, ADD_S_4x1, STORE_C_4x1)
 
-// FMA_INNER_5x1 is FMA_ROW of some rows of A, which lies k by k.
 #define FMA_INNER_5x1(a, b1, b0, a1) \
 	FMA_INNER_3x1(a, b1, b0, a1); \
 	FMA_ROW_1(12 a, a1, b0, Z3); \
 	FMA_ROW_1(16 a, b1, b0, Z4)
-
-// FMA_STEP_INNER_PREFETCH_5x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_5x1(b, next, a, later) \
 	LOAD_B_1(b, Z5, next); \
 	PREFETCHT0 later; \
@@ -601,7 +573,6 @@ TEXT ·f32AVX512Inner4x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner5x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_5x1, ZERO_C_5x1, FMA_STEP_INNER_PREFETCH_5x1, ADD_S_5x1, STORE_C_5x1)
 
-// FMA_STEP_INNER_PREFETCH_6x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_6x1(b, next, a, later) \
 	LOAD_B_1(b, Z6, next); \
 	PREFETCHT0 later; \
@@ -613,13 +584,10 @@ TEXT ·f32AVX512Inner5x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner6x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_6x1, ZERO_C_6x1, FMA_STEP_INNER_PREFETCH_6x1, ADD_S_6x1, STORE_C_6x1)
 
-// FMA_INNER_7x1 is FMA_ROW of some rows of A, which lies k by k.
 #define FMA_INNER_7x1(a, b1, b0, a1) \
 	FMA_INNER_5x1(a, b1, b0, a1); \
 	FMA_ROW_1(20 a, a1, b0, Z5); \
 	FMA_ROW_1(24 a, b1, b0, Z6)
-
-// FMA_STEP_INNER_PREFETCH_7x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_7x1(b, next, a, later) \
 	LOAD_B_1(b, Z7, next); \
 	PREFETCHT0 later; \
@@ -630,7 +598,6 @@ TEXT ·f32AVX512Inner6x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner7x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_7x1, ZERO_C_7x1, FMA_STEP_INNER_PREFETCH_7x1, ADD_S_7x1, STORE_C_7x1)
 
-// FMA_STEP_INNER_PREFETCH_8x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_8x1(b, next, a, later) \
 	LOAD_B_1(b, Z8, next); \
 	PREFETCHT0 later; \
@@ -642,13 +609,10 @@ TEXT ·f32AVX512Inner7x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner8x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_8x1, ZERO_C_8x1, FMA_STEP_INNER_PREFETCH_8x1, ADD_S_8x1, STORE_C_8x1)
 
-// FMA_INNER_9x1 is FMA_ROW of some rows of A, which lies k by k.
 #define FMA_INNER_9x1(a, b1, b0, a1) \
 	FMA_INNER_7x1(a, b1, b0, a1); \
 	FMA_ROW_1(28 a, a1, b0, Z7); \
 	FMA_ROW_1(32 a, b1, b0, Z8)
-
-// FMA_STEP_INNER_PREFETCH_9x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_9x1(b, next, a, later) \
 	LOAD_B_1(b, Z9, next); \
 	PREFETCHT0 later; \
@@ -659,7 +623,6 @@ TEXT ·f32AVX512Inner8x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner9x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_9x1, ZERO_C_9x1, FMA_STEP_INNER_PREFETCH_9x1, ADD_S_9x1, STORE_C_9x1)
 
-// FMA_STEP_INNER_PREFETCH_10x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_10x1(b, next, a, later) \
 	LOAD_B_1(b, Z10, next); \
 	PREFETCHT0 later; \
@@ -671,13 +634,10 @@ TEXT ·f32AVX512Inner9x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner10x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_10x1, ZERO_C_10x1, FMA_STEP_INNER_PREFETCH_10x1, ADD_S_10x1, STORE_C_10x1)
 
-// FMA_INNER_11x1 is FMA_ROW of some rows of A, which lies k by k.
 #define FMA_INNER_11x1(a, b1, b0, a1) \
 	FMA_INNER_9x1(a, b1, b0, a1); \
 	FMA_ROW_1(36 a, a1, b0, Z9); \
 	FMA_ROW_1(40 a, b1, b0, Z10)
-
-// FMA_STEP_INNER_PREFETCH_11x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_11x1(b, next, a, later) \
 	LOAD_B_1(b, Z11, next); \
 	PREFETCHT0 later; \
@@ -688,7 +648,6 @@ TEXT ·f32AVX512Inner10x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner11x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_11x1, ZERO_C_11x1, FMA_STEP_INNER_PREFETCH_11x1, ADD_S_11x1, STORE_C_11x1)
 
-// FMA_STEP_INNER_PREFETCH_12x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_12x1(b, next, a, later) \
 	LOAD_B_1(b, Z12, next); \
 	PREFETCHT0 later; \
@@ -700,27 +659,25 @@ TEXT ·f32AVX512Inner11x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner12x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_12x1, ZERO_C_12x1, FMA_STEP_INNER_PREFETCH_12x1, ADD_S_12x1, STORE_C_12x1)
 
-// FMA_STEP_INNER_PREFETCH_13x1 is a step of the inner dimension.
+#define FMA_INNER_13x1(a, b1, b0, a1) \
+	FMA_INNER_11x1(a, b1, b0, a1); \
+	FMA_ROW_1(44 a, a1, b0, Z11); \
+	FMA_ROW_1(48 a, b1, b0, Z12)
 #define FMA_STEP_INNER_PREFETCH_13x1(b, next, a, later) \
 	LOAD_B_1(b, Z13, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 48 later; \
-	FMA_INNER_11x1(a, Z14, Z13, Z15); \
-	FMA_ROW_1(44 a, Z15, Z13, Z11); \
-	FMA_ROW_1(48 a, Z14, Z13, Z12)
+	FMA_INNER_13x1(a, Z14, Z13, Z15)
 
 // func f32AVX512Inner13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner13x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_13x1, ZERO_C_13x1, FMA_STEP_INNER_PREFETCH_13x1, ADD_S_13x1, STORE_C_13x1)
 
-// FMA_STEP_INNER_PREFETCH_14x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_14x1(b, next, a, later) \
 	LOAD_B_1(b, Z14, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 52 later; \
-	FMA_INNER_11x1(a, Z15, Z14, Z16); \
-	FMA_ROW_1(44 a, Z16, Z14, Z11); \
-	FMA_ROW_1(48 a, Z15, Z14, Z12); \
+	FMA_INNER_13x1(a, Z15, Z14, Z16); \
 	FMA_ROW_1(52 a, Z16, Z14, Z13)
 
 // func f32AVX512Inner14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -799,8 +756,6 @@ TEXT ·f32AVX512PrefetchInner14x32(SB), NOSPLIT, $0-96
 	VMOVUPS b1, (copy+64)(R15); \
 	PREFETCHT0 next; \
 	PREFETCHT0 64 next
-
-// FMA_STEP_ROWS_COPY_PREFETCH_7x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_COPY_PREFETCH_7x2(b, next, off, copy, prefetch) \
 	LOAD_COPY_B_2(b, Z14, copy, Z15, next); \
 	prefetch; \
@@ -819,18 +774,15 @@ TEXT ·f32AVX512PrefetchInner14x32(SB), NOSPLIT, $0-96
 TEXT ·f32AVX512CopyRows7x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_ROWS(PREFETCHW_C_7x2, ZERO_C_7x2, POINT_A_3, FMA_STEP_ROWS_COPY_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_ROWS3_x2, ADD_S_7x2, STORE_C_7x2)
 
-// FMA_STEP_ROWS_COPY_PREFETCH_8x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_COPY_PREFETCH_8x2(b, next, off, copy, prefetch) \
 	LOAD_COPY_B_2(b, Z16, copy, Z17, next); \
 	prefetch; \
-	FMA_ROWS_7x2(off, Z18, Z16, Z17, Z19); \
-	FMA_ROW_2(off(SI)(R12*1), Z19, Z16, Z14, Z17, Z15)
+	FMA_ROWS_8x2(off, Z18, Z16, Z17, Z19)
 
 // func f32AVX512CopyRows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows8x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_ROWS(PREFETCHW_C_8x2, ZERO_C_8x2, POINT_A_3, FMA_STEP_ROWS_COPY_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_ROWS3_x2, ADD_S_8x2, STORE_C_8x2)
 
-// FMA_STEP_ROWS_COPY_PREFETCH_9x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_COPY_PREFETCH_9x2(b, next, off, copy, prefetch) \
 	LOAD_COPY_B_2(b, Z18, copy, Z19, next); \
 	prefetch; \
@@ -840,14 +792,10 @@ TEXT ·f32AVX512CopyRows8x32(SB), NOSPLIT, $0-88
 TEXT ·f32AVX512CopyRows9x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_ROWS(PREFETCHW_C_9x2, ZERO_C_9x2, POINT_A_3, FMA_STEP_ROWS_COPY_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_ROWS3_x2, ADD_S_9x2, STORE_C_9x2)
 
-// FMA_STEP_ROWS_COPY_PREFETCH_10x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_COPY_PREFETCH_10x2(b, next, off, copy, prefetch) \
 	LOAD_COPY_B_2(b, Z20, copy, Z21, next); \
 	prefetch; \
-	FMA_ROWS_9x2(off, Z22, Z20, Z21, Z23); \
-	FMA_ROW_2(off(R9), Z23, Z20, Z18, Z21, Z19)
-
-// ADVANCE_COPY_ROWS4_x2 moves the pointers to A and B.
+	FMA_ROWS_10x2(off, Z22, Z20, Z21, Z23)
 #define ADVANCE_COPY_ROWS4_x2(n) \
 	LEAQ (BX)(R13*n), BX; \
 	LEAQ (R14)(R13*n), R14; \
@@ -861,7 +809,6 @@ TEXT ·f32AVX512CopyRows9x32(SB), NOSPLIT, $0-88
 TEXT ·f32AVX512CopyRows10x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_ROWS(PREFETCHW_C_10x2, ZERO_C_10x2, POINT_A_4, FMA_STEP_ROWS_COPY_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_ROWS4_x2, ADD_S_10x2, STORE_C_10x2)
 
-// FMA_STEP_ROWS_COPY_PREFETCH_11x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_COPY_PREFETCH_11x2(b, next, off, copy, prefetch) \
 	LOAD_COPY_B_2(b, Z22, copy, Z23, next); \
 	prefetch; \
@@ -871,24 +818,19 @@ TEXT ·f32AVX512CopyRows10x32(SB), NOSPLIT, $0-88
 TEXT ·f32AVX512CopyRows11x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_ROWS(PREFETCHW_C_11x2, ZERO_C_11x2, POINT_A_4, FMA_STEP_ROWS_COPY_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_ROWS4_x2, ADD_S_11x2, STORE_C_11x2)
 
-// FMA_STEP_ROWS_COPY_PREFETCH_12x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_COPY_PREFETCH_12x2(b, next, off, copy, prefetch) \
 	LOAD_COPY_B_2(b, Z24, copy, Z25, next); \
 	prefetch; \
-	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27); \
-	FMA_ROW_2(off(R9)(R12*2), Z27, Z24, Z22, Z25, Z23)
+	FMA_ROWS_12x2(off, Z26, Z24, Z25, Z27)
 
 // func f32AVX512CopyRows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows12x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_ROWS(PREFETCHW_C_12x2, ZERO_C_12x2, POINT_A_4, FMA_STEP_ROWS_COPY_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_ROWS4_x2, ADD_S_12x2, STORE_C_12x2)
 
-// FMA_STEP_ROWS_COPY_PREFETCH_13x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_COPY_PREFETCH_13x2(b, next, off, copy, prefetch) \
 	LOAD_COPY_B_2(b, Z26, copy, Z27, next); \
 	prefetch; \
 	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29)
-
-// ADVANCE_COPY_ROWS5_x2 moves the pointers to A and B.
 #define ADVANCE_COPY_ROWS5_x2(n) \
 	LEAQ (BX)(R13*n), BX; \
 	LEAQ (R14)(R13*n), R14; \
@@ -903,25 +845,20 @@ TEXT ·f32AVX512CopyRows12x32(SB), NOSPLIT, $0-88
 TEXT ·f32AVX512CopyRows13x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_ROWS(PREFETCHW_C_13x2, ZERO_C_13x2, POINT_A_5, FMA_STEP_ROWS_COPY_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_ROWS5_x2, ADD_S_13x2, STORE_C_13x2)
 
-// FMA_STEP_ROWS_COPY_PREFETCH_14x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_COPY_PREFETCH_14x2(b, next, off, copy, prefetch) \
 	LOAD_COPY_B_2(b, Z28, copy, Z29, next); \
 	prefetch; \
-	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31); \
-	FMA_ROW_2(off(R10)(R12*1), Z31, Z28, Z26, Z29, Z27)
+	FMA_ROWS_14x2(off)
 
 // func f32AVX512CopyRows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows14x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_ROWS(PREFETCHW_C_14x2, ZERO_C_14x2, POINT_A_5, FMA_STEP_ROWS_COPY_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_ROWS5_x2, ADD_S_14x2, STORE_C_14x2)
 
-// FMA_STEP_INNER_COPY_PREFETCH_7x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_COPY_PREFETCH_7x2(b, next, a, later, copy) \
 	LOAD_COPY_B_2(b, Z14, copy, Z15, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 24 later; \
 	FMA_INNER_7x2(a, Z16, Z14, Z15, Z17)
-
-// ADVANCE_COPY_INNER_PREFETCH_x2 moves the pointers to A and B.
 #define ADVANCE_COPY_INNER_PREFETCH_x2(n) \
 	LEAQ (BX)(R13*n), BX; \
 	LEAQ (R14)(R13*n), R14; \
@@ -933,19 +870,16 @@ TEXT ·f32AVX512CopyRows14x32(SB), NOSPLIT, $0-88
 TEXT ·f32AVX512CopyInner7x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_INNER(PREFETCHW_C_7x2, ZERO_C_7x2, FMA_STEP_INNER_COPY_PREFETCH_7x2, ADD_S_7x2, STORE_C_7x2)
 
-// FMA_STEP_INNER_COPY_PREFETCH_8x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_COPY_PREFETCH_8x2(b, next, a, later, copy) \
 	LOAD_COPY_B_2(b, Z16, copy, Z17, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 28 later; \
-	FMA_INNER_7x2(a, Z18, Z16, Z17, Z19); \
-	FMA_ROW_2(28 a, Z19, Z16, Z14, Z17, Z15)
+	FMA_INNER_8x2(a, Z18, Z16, Z17, Z19)
 
 // func f32AVX512CopyInner8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner8x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_INNER(PREFETCHW_C_8x2, ZERO_C_8x2, FMA_STEP_INNER_COPY_PREFETCH_8x2, ADD_S_8x2, STORE_C_8x2)
 
-// FMA_STEP_INNER_COPY_PREFETCH_9x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_COPY_PREFETCH_9x2(b, next, a, later, copy) \
 	LOAD_COPY_B_2(b, Z18, copy, Z19, next); \
 	PREFETCHT0 later; \
@@ -956,19 +890,16 @@ TEXT ·f32AVX512CopyInner8x32(SB), NOSPLIT, $0-88
 TEXT ·f32AVX512CopyInner9x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_INNER(PREFETCHW_C_9x2, ZERO_C_9x2, FMA_STEP_INNER_COPY_PREFETCH_9x2, ADD_S_9x2, STORE_C_9x2)
 
-// FMA_STEP_INNER_COPY_PREFETCH_10x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_COPY_PREFETCH_10x2(b, next, a, later, copy) \
 	LOAD_COPY_B_2(b, Z20, copy, Z21, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 36 later; \
-	FMA_INNER_9x2(a, Z22, Z20, Z21, Z23); \
-	FMA_ROW_2(36 a, Z23, Z20, Z18, Z21, Z19)
+	FMA_INNER_10x2(a, Z22, Z20, Z21, Z23)
 
 // func f32AVX512CopyInner10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner10x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_INNER(PREFETCHW_C_10x2, ZERO_C_10x2, FMA_STEP_INNER_COPY_PREFETCH_10x2, ADD_S_10x2, STORE_C_10x2)
 
-// FMA_STEP_INNER_COPY_PREFETCH_11x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_COPY_PREFETCH_11x2(b, next, a, later, copy) \
 	LOAD_COPY_B_2(b, Z22, copy, Z23, next); \
 	PREFETCHT0 later; \
@@ -979,19 +910,16 @@ TEXT ·f32AVX512CopyInner10x32(SB), NOSPLIT, $0-88
 TEXT ·f32AVX512CopyInner11x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_INNER(PREFETCHW_C_11x2, ZERO_C_11x2, FMA_STEP_INNER_COPY_PREFETCH_11x2, ADD_S_11x2, STORE_C_11x2)
 
-// FMA_STEP_INNER_COPY_PREFETCH_12x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_COPY_PREFETCH_12x2(b, next, a, later, copy) \
 	LOAD_COPY_B_2(b, Z24, copy, Z25, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 44 later; \
-	FMA_INNER_11x2(a, Z26, Z24, Z25, Z27); \
-	FMA_ROW_2(44 a, Z27, Z24, Z22, Z25, Z23)
+	FMA_INNER_12x2(a, Z26, Z24, Z25, Z27)
 
 // func f32AVX512CopyInner12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner12x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_INNER(PREFETCHW_C_12x2, ZERO_C_12x2, FMA_STEP_INNER_COPY_PREFETCH_12x2, ADD_S_12x2, STORE_C_12x2)
 
-// FMA_STEP_INNER_COPY_PREFETCH_13x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_COPY_PREFETCH_13x2(b, next, a, later, copy) \
 	LOAD_COPY_B_2(b, Z26, copy, Z27, next); \
 	PREFETCHT0 later; \
@@ -1002,13 +930,11 @@ TEXT ·f32AVX512CopyInner12x32(SB), NOSPLIT, $0-88
 TEXT ·f32AVX512CopyInner13x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_INNER(PREFETCHW_C_13x2, ZERO_C_13x2, FMA_STEP_INNER_COPY_PREFETCH_13x2, ADD_S_13x2, STORE_C_13x2)
 
-// FMA_STEP_INNER_COPY_PREFETCH_14x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_COPY_PREFETCH_14x2(b, next, a, later, copy) \
 	LOAD_COPY_B_2(b, Z28, copy, Z29, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 52 later; \
-	FMA_INNER_13x2(a, Z30, Z28, Z29, Z31); \
-	FMA_ROW_2(52 a, Z31, Z28, Z26, Z29, Z27)
+	FMA_INNER_14x2(a)
 
 // func f32AVX512CopyInner14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner14x32(SB), NOSPLIT, $0-88
@@ -1022,14 +948,10 @@ TEXT ·f32AVX512CopyInner14x32(SB), NOSPLIT, $0-88
 	VFMADD231PS Z11, Z9, sum1; \
 	PREFETCHT0 1024 row; \
 	PREFETCHT0 1088 row
-
-// DOTS_F32_1 multiplies columns of a row by those of x.
 #define DOTS_F32_1(row, sum0, sum1) \
 	VMOVUPS row, Z10; \
 	VFMADD231PS Z10, Z8, sum0; \
 	PREFETCHT0 1024 row
-
-// DOTS_F32_1_MASKED multiplies columns of a row by those of x.
 #define DOTS_F32_1_MASKED(row, sum0, sum1) \
 	VMOVUPS.Z row, K1, Z10; \
 	VFMADD231PS Z10, Z8, sum0
@@ -1116,14 +1038,10 @@ TEXT ·dotsF324AVX512(SB), NOSPLIT, $0-40
 	VFMADD231PS Z11, factor, Z9; \
 	PREFETCHT0 1024 row; \
 	PREFETCHT0 1088 row
-
-// ADDS_F32_1 adds columns of a row times a number.
 #define ADDS_F32_1(row, factor) \
 	VMOVUPS row, Z10; \
 	VFMADD231PS Z10, factor, Z8; \
 	PREFETCHT0 1024 row
-
-// ADDS_F32_1_MASKED adds columns of a row times a number.
 #define ADDS_F32_1_MASKED(row, factor) \
 	VMOVUPS.Z row, K1, Z10; \
 	VFMADD231PS Z10, factor, Z8
@@ -1185,7 +1103,6 @@ TEXT ·addsF324AVX512(SB), NOSPLIT, $0-40
 	ADD_COLUMNS_4_Z(ADDS_F32_2, 128, ADDS_F32_1, 64, ADDS_F32_1_MASKED)
 	RETURN
 
-// DOT_COLUMNS_1_Z multiplies all columns of some rows by x.
 #define DOT_COLUMNS_1_Z(two, n, one, n2, masked) \
 	SUBQ $32, CX; \
 	JLT tail; \
@@ -1229,7 +1146,6 @@ TEXT ·dotsF321AVX512(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-// ADD_COLUMNS_1_Z adds all columns of some rows.
 #define ADD_COLUMNS_1_Z(two, n, one, n2, masked) \
 	SUBQ $32, CX; \
 	JLT tail; \
@@ -1271,21 +1187,16 @@ TEXT ·addsF321AVX512(SB), NOSPLIT, $0-40
 	ADD_COLUMNS_1_Z(ADDS_F32_2, 128, ADDS_F32_1, 64, ADDS_F32_1_MASKED)
 	RETURN
 
-// DOTS_F16_2 multiplies columns of a row by those of x.
 #define DOTS_F16_2(row, sum0, sum1) \
 	VCVTPH2PS row, Z10; \
 	VFMADD231PS Z10, Z8, sum0; \
 	VCVTPH2PS 32 row, Z11; \
 	VFMADD231PS Z11, Z9, sum1; \
 	PREFETCHT0 1024 row
-
-// DOTS_F16_1 multiplies columns of a row by those of x.
 #define DOTS_F16_1(row, sum0, sum1) \
 	VCVTPH2PS row, Z10; \
 	VFMADD231PS Z10, Z8, sum0; \
 	PREFETCHT0 1024 row
-
-// DOTS_F16_1_MASKED multiplies columns of a row by those of x.
 #define DOTS_F16_1_MASKED(row, sum0, sum1) \
 	VCVTPH2PS.Z row, K1, Z10; \
 	VFMADD231PS Z10, Z8, sum0
@@ -1314,21 +1225,16 @@ TEXT ·dotsF164AVX512(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-// ADDS_F16_2 adds columns of a row times a number.
 #define ADDS_F16_2(row, factor) \
 	VCVTPH2PS row, Z10; \
 	VFMADD231PS Z10, factor, Z8; \
 	VCVTPH2PS 32 row, Z11; \
 	VFMADD231PS Z11, factor, Z9; \
 	PREFETCHT0 1024 row
-
-// ADDS_F16_1 adds columns of a row times a number.
 #define ADDS_F16_1(row, factor) \
 	VCVTPH2PS row, Z10; \
 	VFMADD231PS Z10, factor, Z8; \
 	PREFETCHT0 1024 row
-
-// ADDS_F16_1_MASKED adds columns of a row times a number.
 #define ADDS_F16_1_MASKED(row, factor) \
 	VCVTPH2PS.Z row, K1, Z10; \
 	VFMADD231PS Z10, factor, Z8
@@ -1364,7 +1270,6 @@ TEXT ·addsF161AVX512(SB), NOSPLIT, $0-40
 	ADD_COLUMNS_1_Z(ADDS_F16_2, 64, ADDS_F16_1, 32, ADDS_F16_1_MASKED)
 	RETURN
 
-// DOTS_BF16_2 multiplies columns of a row by those of x.
 #define DOTS_BF16_2(row, sum0, sum1) \
 	VPMOVZXWD row, Z10; \
 	VPSLLD $16, Z10, Z10; \
@@ -1373,15 +1278,11 @@ TEXT ·addsF161AVX512(SB), NOSPLIT, $0-40
 	VPSLLD $16, Z11, Z11; \
 	VFMADD231PS Z11, Z9, sum1; \
 	PREFETCHT0 1024 row
-
-// DOTS_BF16_1 multiplies columns of a row by those of x.
 #define DOTS_BF16_1(row, sum0, sum1) \
 	VPMOVZXWD row, Z10; \
 	VPSLLD $16, Z10, Z10; \
 	VFMADD231PS Z10, Z8, sum0; \
 	PREFETCHT0 1024 row
-
-// DOTS_BF16_1_MASKED multiplies columns of a row by those of x.
 #define DOTS_BF16_1_MASKED(row, sum0, sum1) \
 	VPMOVZXWD.Z row, K1, Z10; \
 	VPSLLD $16, Z10, Z10; \
@@ -1411,7 +1312,6 @@ TEXT ·dotsBF164AVX512(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-// ADDS_BF16_2 adds columns of a row times a number.
 #define ADDS_BF16_2(row, factor) \
 	VPMOVZXWD row, Z10; \
 	VPSLLD $16, Z10, Z10; \
@@ -1420,15 +1320,11 @@ TEXT ·dotsBF164AVX512(SB), NOSPLIT, $0-40
 	VPSLLD $16, Z11, Z11; \
 	VFMADD231PS Z11, factor, Z9; \
 	PREFETCHT0 1024 row
-
-// ADDS_BF16_1 adds columns of a row times a number.
 #define ADDS_BF16_1(row, factor) \
 	VPMOVZXWD row, Z10; \
 	VPSLLD $16, Z10, Z10; \
 	VFMADD231PS Z10, factor, Z8; \
 	PREFETCHT0 1024 row
-
-// ADDS_BF16_1_MASKED adds columns of a row times a number.
 #define ADDS_BF16_1_MASKED(row, factor) \
 	VPMOVZXWD.Z row, K1, Z10; \
 	VPSLLD $16, Z10, Z10; \
@@ -1465,7 +1361,7 @@ TEXT ·addsBF161AVX512(SB), NOSPLIT, $0-40
 	ADD_COLUMNS_1_Z(ADDS_BF16_2, 64, ADDS_BF16_1, 32, ADDS_BF16_1_MASKED)
 	RETURN
 
-// PEAK_VFMADD231PSZ is independent multiplications on registers.
+// PEAK_VFMADD231PSZ repeats independent multiplications on registers.
 #define PEAK_VFMADD231PSZ \
 	VFMADD231PS Z30, Z31, Z0; \
 	VFMADD231PS Z30, Z31, Z1; \

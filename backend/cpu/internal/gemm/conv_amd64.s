@@ -3,7 +3,7 @@
 #include "textflag.h"
 #include "macros_amd64.h"
 
-// RUNS_KERNEL_INNER is a PixelRuns whose A lies k by k.
+// RUNS_KERNEL_INNER is a PixelRuns that reads a transposed A.
 #define RUNS_KERNEL_INNER(prefetchw, zero, step, add, store) \
 	LOAD_RUNS_ARGS; \
 	LOAD_MASK_2; \
@@ -154,8 +154,6 @@ sum: \
 	MOVQ at+16(FP), CX; \
 	add; \
 	RETURN
-
-// END_TAPS_BF16 ends the loop over taps, and loads what is added to the sums and their least value.
 #define END_TAPS_BF16 \
 	DECQ CX; \
 	JNZ tap; \
@@ -214,17 +212,14 @@ done: \
 TEXT ·pixelRuns1AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_INNER(PREFETCHW_C_1x2, ZERO_C_1x2, FMA_STEP_INNER_1x2, ADD_S_1x2, STORE_C_1x2)
 
-// FMA_STEP_INNER_2x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_2x2(b, next, a) \
 	LOAD_B_2(b, Z4, Z5, next); \
-	FMA_ROW_2(a, Z6, Z4, Z0, Z5, Z1); \
-	FMA_ROW_2(4 a, Z7, Z4, Z2, Z5, Z3)
+	FMA_INNER_2x2(a, Z6, Z4, Z5, Z7)
 
 // func pixelRuns2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns2AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_INNER(PREFETCHW_C_2x2, ZERO_C_2x2, FMA_STEP_INNER_2x2, ADD_S_2x2, STORE_C_2x2)
 
-// FMA_STEP_INNER_3x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_3x2(b, next, a) \
 	LOAD_B_2(b, Z6, Z7, next); \
 	FMA_INNER_3x2(a, Z8, Z6, Z7, Z9)
@@ -233,17 +228,14 @@ TEXT ·pixelRuns2AVX512(SB), NOSPLIT, $0-88
 TEXT ·pixelRuns3AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_INNER(PREFETCHW_C_3x2, ZERO_C_3x2, FMA_STEP_INNER_3x2, ADD_S_3x2, STORE_C_3x2)
 
-// FMA_STEP_INNER_4x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_4x2(b, next, a) \
 	LOAD_B_2(b, Z8, Z9, next); \
-	FMA_INNER_3x2(a, Z10, Z8, Z9, Z11); \
-	FMA_ROW_2(12 a, Z11, Z8, Z6, Z9, Z7)
+	FMA_INNER_4x2(a, Z10, Z8, Z9, Z11)
 
 // func pixelRuns4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns4AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_INNER(PREFETCHW_C_4x2, ZERO_C_4x2, FMA_STEP_INNER_4x2, ADD_S_4x2, STORE_C_4x2)
 
-// FMA_STEP_INNER_5x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_5x2(b, next, a) \
 	LOAD_B_2(b, Z10, Z11, next); \
 	FMA_INNER_5x2(a, Z12, Z10, Z11, Z13)
@@ -252,17 +244,14 @@ TEXT ·pixelRuns4AVX512(SB), NOSPLIT, $0-88
 TEXT ·pixelRuns5AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_INNER(PREFETCHW_C_5x2, ZERO_C_5x2, FMA_STEP_INNER_5x2, ADD_S_5x2, STORE_C_5x2)
 
-// FMA_STEP_INNER_6x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_6x2(b, next, a) \
 	LOAD_B_2(b, Z12, Z13, next); \
-	FMA_INNER_5x2(a, Z14, Z12, Z13, Z15); \
-	FMA_ROW_2(20 a, Z15, Z12, Z10, Z13, Z11)
+	FMA_INNER_6x2(a, Z14, Z12, Z13, Z15)
 
 // func pixelRuns6AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns6AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_INNER(PREFETCHW_C_6x2, ZERO_C_6x2, FMA_STEP_INNER_6x2, ADD_S_6x2, STORE_C_6x2)
 
-// FMA_STEP_INNER_7x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_7x2(b, next, a) \
 	LOAD_B_2(b, Z14, Z15, next); \
 	FMA_INNER_7x2(a, Z16, Z14, Z15, Z17)
@@ -271,17 +260,14 @@ TEXT ·pixelRuns6AVX512(SB), NOSPLIT, $0-88
 TEXT ·pixelRuns7AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_INNER(PREFETCHW_C_7x2, ZERO_C_7x2, FMA_STEP_INNER_7x2, ADD_S_7x2, STORE_C_7x2)
 
-// FMA_STEP_INNER_8x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_8x2(b, next, a) \
 	LOAD_B_2(b, Z16, Z17, next); \
-	FMA_INNER_7x2(a, Z18, Z16, Z17, Z19); \
-	FMA_ROW_2(28 a, Z19, Z16, Z14, Z17, Z15)
+	FMA_INNER_8x2(a, Z18, Z16, Z17, Z19)
 
 // func pixelRuns8AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns8AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_INNER(PREFETCHW_C_8x2, ZERO_C_8x2, FMA_STEP_INNER_8x2, ADD_S_8x2, STORE_C_8x2)
 
-// FMA_STEP_INNER_9x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_9x2(b, next, a) \
 	LOAD_B_2(b, Z18, Z19, next); \
 	FMA_INNER_9x2(a, Z20, Z18, Z19, Z21)
@@ -290,17 +276,14 @@ TEXT ·pixelRuns8AVX512(SB), NOSPLIT, $0-88
 TEXT ·pixelRuns9AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_INNER(PREFETCHW_C_9x2, ZERO_C_9x2, FMA_STEP_INNER_9x2, ADD_S_9x2, STORE_C_9x2)
 
-// FMA_STEP_INNER_10x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_10x2(b, next, a) \
 	LOAD_B_2(b, Z20, Z21, next); \
-	FMA_INNER_9x2(a, Z22, Z20, Z21, Z23); \
-	FMA_ROW_2(36 a, Z23, Z20, Z18, Z21, Z19)
+	FMA_INNER_10x2(a, Z22, Z20, Z21, Z23)
 
 // func pixelRuns10AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns10AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_INNER(PREFETCHW_C_10x2, ZERO_C_10x2, FMA_STEP_INNER_10x2, ADD_S_10x2, STORE_C_10x2)
 
-// FMA_STEP_INNER_11x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_11x2(b, next, a) \
 	LOAD_B_2(b, Z22, Z23, next); \
 	FMA_INNER_11x2(a, Z24, Z22, Z23, Z25)
@@ -309,17 +292,14 @@ TEXT ·pixelRuns10AVX512(SB), NOSPLIT, $0-88
 TEXT ·pixelRuns11AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_INNER(PREFETCHW_C_11x2, ZERO_C_11x2, FMA_STEP_INNER_11x2, ADD_S_11x2, STORE_C_11x2)
 
-// FMA_STEP_INNER_12x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_12x2(b, next, a) \
 	LOAD_B_2(b, Z24, Z25, next); \
-	FMA_INNER_11x2(a, Z26, Z24, Z25, Z27); \
-	FMA_ROW_2(44 a, Z27, Z24, Z22, Z25, Z23)
+	FMA_INNER_12x2(a, Z26, Z24, Z25, Z27)
 
 // func pixelRuns12AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns12AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_INNER(PREFETCHW_C_12x2, ZERO_C_12x2, FMA_STEP_INNER_12x2, ADD_S_12x2, STORE_C_12x2)
 
-// FMA_STEP_INNER_13x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_13x2(b, next, a) \
 	LOAD_B_2(b, Z26, Z27, next); \
 	FMA_INNER_13x2(a, Z28, Z26, Z27, Z29)
@@ -328,11 +308,9 @@ TEXT ·pixelRuns12AVX512(SB), NOSPLIT, $0-88
 TEXT ·pixelRuns13AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_INNER(PREFETCHW_C_13x2, ZERO_C_13x2, FMA_STEP_INNER_13x2, ADD_S_13x2, STORE_C_13x2)
 
-// FMA_STEP_INNER_14x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_14x2(b, next, a) \
 	LOAD_B_2(b, Z28, Z29, next); \
-	FMA_INNER_13x2(a, Z30, Z28, Z29, Z31); \
-	FMA_ROW_2(52 a, Z31, Z28, Z26, Z29, Z27)
+	FMA_INNER_14x2(a)
 
 // func pixelRuns14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns14AVX512(SB), NOSPLIT, $0-88
@@ -648,8 +626,6 @@ TEXT ·rowRunsNarrow14AVX512(SB), NOSPLIT, $0-88
 	VFMADD231PS 64(SI)(BX*1), Z9, K2, Z1; \
 	VFMADD231PS (R12)(BX*1), Z8, K1, Z2; \
 	VFMADD231PS 64(R12)(BX*1), Z9, K2, Z3
-
-// FMA_DEPTHWISE_4 adds a tap's products for some pixels.
 #define FMA_DEPTHWISE_4 \
 	FMA_DEPTHWISE_2; \
 	VFMADD231PS (R13)(BX*1), Z8, K1, Z4; \
@@ -917,9 +893,7 @@ sum:
 done:
 	RETURN
 
-// FMA_PIXELS_1 adds a tap's products for some pixels.
-#define FMA_PIXELS_1 \
-	FMA_ROW_2((AX), Z30, Z28, Z0, Z29, Z1)
+#define FMA_PIXELS_1 FMA_ROW_2((AX), Z30, Z28, Z0, Z29, Z1)
 
 // STORE_PIXEL_F32 adds the bias to a pixel, takes the maximum with Z30, and stores it.
 #define STORE_PIXEL_F32(acc0, acc1) \
@@ -934,8 +908,7 @@ done:
 	ADDQ R11, DI
 
 // STORE_PIXELS_F32_1 is STORE_PIXEL of some pixels.
-#define STORE_PIXELS_F32_1 \
-	STORE_PIXEL_F32(Z0, Z1)
+#define STORE_PIXELS_F32_1 STORE_PIXEL_F32(Z0, Z1)
 
 // SMALL_CHANNEL is SmallChannel of some pixels.
 #define SMALL_CHANNEL(zero, fma, store, pixels) \
@@ -952,12 +925,9 @@ done:
 TEXT ·smallChannel1F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL(ZERO_C_1x2, FMA_PIXELS_1, STORE_PIXELS_F32_1, 1)
 
-// FMA_PIXELS_2 adds a tap's products for some pixels.
 #define FMA_PIXELS_2 \
 	FMA_PIXELS_1; \
 	FMA_ROW_2((AX)(R9*1), Z31, Z28, Z2, Z29, Z3)
-
-// STORE_PIXELS_F32_2 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F32_2 \
 	STORE_PIXELS_F32_1; \
 	STORE_PIXEL_F32(Z2, Z3)
@@ -966,12 +936,9 @@ TEXT ·smallChannel1F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel2F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL(ZERO_C_2x2, FMA_PIXELS_2, STORE_PIXELS_F32_2, 2)
 
-// FMA_PIXELS_3 adds a tap's products for some pixels.
 #define FMA_PIXELS_3 \
 	FMA_PIXELS_2; \
 	FMA_ROW_2((AX)(R9*2), Z30, Z28, Z4, Z29, Z5)
-
-// STORE_PIXELS_F32_3 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F32_3 \
 	STORE_PIXELS_F32_2; \
 	STORE_PIXEL_F32(Z4, Z5)
@@ -980,12 +947,9 @@ TEXT ·smallChannel2F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel3F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL(ZERO_C_3x2, FMA_PIXELS_3, STORE_PIXELS_F32_3, 3)
 
-// FMA_PIXELS_4 adds a tap's products for some pixels.
 #define FMA_PIXELS_4 \
 	FMA_PIXELS_3; \
 	FMA_ROW_2((AX)(R10*1), Z31, Z28, Z6, Z29, Z7)
-
-// STORE_PIXELS_F32_4 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F32_4 \
 	STORE_PIXELS_F32_3; \
 	STORE_PIXEL_F32(Z6, Z7)
@@ -994,12 +958,9 @@ TEXT ·smallChannel3F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel4F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL(ZERO_C_4x2, FMA_PIXELS_4, STORE_PIXELS_F32_4, 4)
 
-// FMA_PIXELS_5 adds a tap's products for some pixels.
 #define FMA_PIXELS_5 \
 	FMA_PIXELS_4; \
 	FMA_ROW_2((AX)(R9*4), Z30, Z28, Z8, Z29, Z9)
-
-// STORE_PIXELS_F32_5 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F32_5 \
 	STORE_PIXELS_F32_4; \
 	STORE_PIXEL_F32(Z8, Z9)
@@ -1008,17 +969,12 @@ TEXT ·smallChannel4F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel5F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL(ZERO_C_5x2, FMA_PIXELS_5, STORE_PIXELS_F32_5, 5)
 
-// FMA_PIXELS_6 adds a tap's products for some pixels.
 #define FMA_PIXELS_6 \
 	FMA_PIXELS_5; \
 	FMA_ROW_2((DX), Z31, Z28, Z10, Z29, Z11)
-
-// STORE_PIXELS_F32_6 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F32_6 \
 	STORE_PIXELS_F32_5; \
 	STORE_PIXEL_F32(Z10, Z11)
-
-// SMALL_CHANNEL_2_POINTERS is SmallChannel of some pixels.
 #define SMALL_CHANNEL_2_POINTERS(zero, fma, store, pixels) \
 	LOAD_SMALL_CHANNEL_ARGS; \
 	BEGIN_PIXELS; \
@@ -1034,12 +990,9 @@ TEXT ·smallChannel5F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel6F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_2_POINTERS(ZERO_C_6x2, FMA_PIXELS_6, STORE_PIXELS_F32_6, 6)
 
-// FMA_PIXELS_7 adds a tap's products for some pixels.
 #define FMA_PIXELS_7 \
 	FMA_PIXELS_6; \
 	FMA_ROW_2((DX)(R9*1), Z30, Z28, Z12, Z29, Z13)
-
-// STORE_PIXELS_F32_7 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F32_7 \
 	STORE_PIXELS_F32_6; \
 	STORE_PIXEL_F32(Z12, Z13)
@@ -1048,12 +1001,9 @@ TEXT ·smallChannel6F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel7F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_2_POINTERS(ZERO_C_7x2, FMA_PIXELS_7, STORE_PIXELS_F32_7, 7)
 
-// FMA_PIXELS_8 adds a tap's products for some pixels.
 #define FMA_PIXELS_8 \
 	FMA_PIXELS_7; \
 	FMA_ROW_2((DX)(R9*2), Z31, Z28, Z14, Z29, Z15)
-
-// STORE_PIXELS_F32_8 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F32_8 \
 	STORE_PIXELS_F32_7; \
 	STORE_PIXEL_F32(Z14, Z15)
@@ -1062,12 +1012,9 @@ TEXT ·smallChannel7F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel8F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_2_POINTERS(ZERO_C_8x2, FMA_PIXELS_8, STORE_PIXELS_F32_8, 8)
 
-// FMA_PIXELS_9 adds a tap's products for some pixels.
 #define FMA_PIXELS_9 \
 	FMA_PIXELS_8; \
 	FMA_ROW_2((DX)(R10*1), Z30, Z28, Z16, Z29, Z17)
-
-// STORE_PIXELS_F32_9 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F32_9 \
 	STORE_PIXELS_F32_8; \
 	STORE_PIXEL_F32(Z16, Z17)
@@ -1076,12 +1023,9 @@ TEXT ·smallChannel8F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel9F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_2_POINTERS(ZERO_C_9x2, FMA_PIXELS_9, STORE_PIXELS_F32_9, 9)
 
-// FMA_PIXELS_10 adds a tap's products for some pixels.
 #define FMA_PIXELS_10 \
 	FMA_PIXELS_9; \
 	FMA_ROW_2((DX)(R9*4), Z31, Z28, Z18, Z29, Z19)
-
-// STORE_PIXELS_F32_10 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F32_10 \
 	STORE_PIXELS_F32_9; \
 	STORE_PIXEL_F32(Z18, Z19)
@@ -1090,17 +1034,12 @@ TEXT ·smallChannel9F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel10F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_2_POINTERS(ZERO_C_10x2, FMA_PIXELS_10, STORE_PIXELS_F32_10, 10)
 
-// FMA_PIXELS_11 adds a tap's products for some pixels.
 #define FMA_PIXELS_11 \
 	FMA_PIXELS_10; \
 	FMA_ROW_2((R15), Z30, Z28, Z20, Z29, Z21)
-
-// STORE_PIXELS_F32_11 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F32_11 \
 	STORE_PIXELS_F32_10; \
 	STORE_PIXEL_F32(Z20, Z21)
-
-// SMALL_CHANNEL_3_POINTERS is SmallChannel of some pixels.
 #define SMALL_CHANNEL_3_POINTERS(zero, fma, store, pixels) \
 	LOAD_SMALL_CHANNEL_ARGS; \
 	BEGIN_PIXELS; \
@@ -1117,12 +1056,9 @@ TEXT ·smallChannel10F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel11F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_3_POINTERS(ZERO_C_11x2, FMA_PIXELS_11, STORE_PIXELS_F32_11, 11)
 
-// FMA_PIXELS_12 adds a tap's products for some pixels.
 #define FMA_PIXELS_12 \
 	FMA_PIXELS_11; \
 	FMA_ROW_2((R15)(R9*1), Z31, Z28, Z22, Z29, Z23)
-
-// STORE_PIXELS_F32_12 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F32_12 \
 	STORE_PIXELS_F32_11; \
 	STORE_PIXEL_F32(Z22, Z23)
@@ -1131,12 +1067,9 @@ TEXT ·smallChannel11F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel12F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_3_POINTERS(ZERO_C_12x2, FMA_PIXELS_12, STORE_PIXELS_F32_12, 12)
 
-// FMA_PIXELS_13 adds a tap's products for some pixels.
 #define FMA_PIXELS_13 \
 	FMA_PIXELS_12; \
 	FMA_ROW_2((R15)(R9*2), Z30, Z28, Z24, Z29, Z25)
-
-// STORE_PIXELS_F32_13 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F32_13 \
 	STORE_PIXELS_F32_12; \
 	STORE_PIXEL_F32(Z24, Z25)
@@ -1145,12 +1078,9 @@ TEXT ·smallChannel12F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel13F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_3_POINTERS(ZERO_C_13x2, FMA_PIXELS_13, STORE_PIXELS_F32_13, 13)
 
-// FMA_PIXELS_14 adds a tap's products for some pixels.
 #define FMA_PIXELS_14 \
 	FMA_PIXELS_13; \
 	FMA_ROW_2((R15)(R10*1), Z31, Z28, Z26, Z29, Z27)
-
-// STORE_PIXELS_F32_14 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F32_14 \
 	STORE_PIXELS_F32_13; \
 	STORE_PIXEL_F32(Z26, Z27)
@@ -1159,9 +1089,8 @@ TEXT ·smallChannel13F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel14F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_3_POINTERS(ZERO_C_14x2, FMA_PIXELS_14, STORE_PIXELS_F32_14, 14)
 
-// LOAD_TAPS_1 loads where the taps' pixels are.
-#define LOAD_TAPS_1 \
-	MOVQ (CX), AX
+// LOAD_TAPS_1 loads the offsets of the taps' pixels.
+#define LOAD_TAPS_1 MOVQ (CX), AX
 
 // LOAD_GRADS_F32 loads 32 channels of the gradient of a pixel.
 #define LOAD_GRADS_F32 \
@@ -1171,28 +1100,21 @@ TEXT ·smallChannel14F32AVX512(SB), NOSPLIT, $0-80
 	PREFETCHT0 2112(BX)
 
 // FMA_TAPS_1 adds a pixel's products for some taps.
-#define FMA_TAPS_1 \
-	FMA_ROW_2((SI)(AX*1), Z20, Z18, Z0, Z19, Z1)
+#define FMA_TAPS_1 FMA_ROW_2((SI)(AX*1), Z20, Z18, Z0, Z19, Z1)
 
 // ADD_TAPS_1 adds the sums of some taps to the gradient.
-#define ADD_TAPS_1 \
-	ADD_TAP(0, Z0, Z1)
+#define ADD_TAPS_1 ADD_TAP(0, Z0, Z1)
 
 // func smallChannelGrad1F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad1F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_GRAD(LOAD_TAPS_1, ZERO_C_1x2, LOAD_GRADS_F32, FMA_TAPS_1, ADD_TAPS_1)
 
-// LOAD_TAPS_2 loads where the taps' pixels are.
 #define LOAD_TAPS_2 \
 	LOAD_TAPS_1; \
 	MOVQ 16(CX), DX
-
-// FMA_TAPS_2 adds a pixel's products for some taps.
 #define FMA_TAPS_2 \
 	FMA_TAPS_1; \
 	FMA_ROW_2((SI)(DX*1), Z21, Z18, Z2, Z19, Z3)
-
-// ADD_TAPS_2 adds the sums of some taps to the gradient.
 #define ADD_TAPS_2 \
 	ADD_TAPS_1; \
 	ADD_TAP(16, Z2, Z3)
@@ -1201,17 +1123,12 @@ TEXT ·smallChannelGrad1F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannelGrad2F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_GRAD(LOAD_TAPS_2, ZERO_C_2x2, LOAD_GRADS_F32, FMA_TAPS_2, ADD_TAPS_2)
 
-// LOAD_TAPS_3 loads where the taps' pixels are.
 #define LOAD_TAPS_3 \
 	LOAD_TAPS_2; \
 	MOVQ 32(CX), DI
-
-// FMA_TAPS_3 adds a pixel's products for some taps.
 #define FMA_TAPS_3 \
 	FMA_TAPS_2; \
 	FMA_ROW_2((SI)(DI*1), Z22, Z18, Z4, Z19, Z5)
-
-// ADD_TAPS_3 adds the sums of some taps to the gradient.
 #define ADD_TAPS_3 \
 	ADD_TAPS_2; \
 	ADD_TAP(32, Z4, Z5)
@@ -1220,17 +1137,12 @@ TEXT ·smallChannelGrad2F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannelGrad3F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_GRAD(LOAD_TAPS_3, ZERO_C_3x2, LOAD_GRADS_F32, FMA_TAPS_3, ADD_TAPS_3)
 
-// LOAD_TAPS_4 loads where the taps' pixels are.
 #define LOAD_TAPS_4 \
 	LOAD_TAPS_3; \
 	MOVQ 48(CX), R8
-
-// FMA_TAPS_4 adds a pixel's products for some taps.
 #define FMA_TAPS_4 \
 	FMA_TAPS_3; \
 	FMA_ROW_2((SI)(R8*1), Z23, Z18, Z6, Z19, Z7)
-
-// ADD_TAPS_4 adds the sums of some taps to the gradient.
 #define ADD_TAPS_4 \
 	ADD_TAPS_3; \
 	ADD_TAP(48, Z6, Z7)
@@ -1239,17 +1151,12 @@ TEXT ·smallChannelGrad3F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannelGrad4F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_GRAD(LOAD_TAPS_4, ZERO_C_4x2, LOAD_GRADS_F32, FMA_TAPS_4, ADD_TAPS_4)
 
-// LOAD_TAPS_5 loads where the taps' pixels are.
 #define LOAD_TAPS_5 \
 	LOAD_TAPS_4; \
 	MOVQ 64(CX), R11
-
-// FMA_TAPS_5 adds a pixel's products for some taps.
 #define FMA_TAPS_5 \
 	FMA_TAPS_4; \
 	FMA_ROW_2((SI)(R11*1), Z20, Z18, Z8, Z19, Z9)
-
-// ADD_TAPS_5 adds the sums of some taps to the gradient.
 #define ADD_TAPS_5 \
 	ADD_TAPS_4; \
 	ADD_TAP(64, Z8, Z9)
@@ -1258,17 +1165,12 @@ TEXT ·smallChannelGrad4F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannelGrad5F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_GRAD(LOAD_TAPS_5, ZERO_C_5x2, LOAD_GRADS_F32, FMA_TAPS_5, ADD_TAPS_5)
 
-// LOAD_TAPS_6 loads where the taps' pixels are.
 #define LOAD_TAPS_6 \
 	LOAD_TAPS_5; \
 	MOVQ 80(CX), R12
-
-// FMA_TAPS_6 adds a pixel's products for some taps.
 #define FMA_TAPS_6 \
 	FMA_TAPS_5; \
 	FMA_ROW_2((SI)(R12*1), Z21, Z18, Z10, Z19, Z11)
-
-// ADD_TAPS_6 adds the sums of some taps to the gradient.
 #define ADD_TAPS_6 \
 	ADD_TAPS_5; \
 	ADD_TAP(80, Z10, Z11)
@@ -1277,17 +1179,12 @@ TEXT ·smallChannelGrad5F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannelGrad6F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_GRAD(LOAD_TAPS_6, ZERO_C_6x2, LOAD_GRADS_F32, FMA_TAPS_6, ADD_TAPS_6)
 
-// LOAD_TAPS_7 loads where the taps' pixels are.
 #define LOAD_TAPS_7 \
 	LOAD_TAPS_6; \
 	MOVQ 96(CX), R13
-
-// FMA_TAPS_7 adds a pixel's products for some taps.
 #define FMA_TAPS_7 \
 	FMA_TAPS_6; \
 	FMA_ROW_2((SI)(R13*1), Z22, Z18, Z12, Z19, Z13)
-
-// ADD_TAPS_7 adds the sums of some taps to the gradient.
 #define ADD_TAPS_7 \
 	ADD_TAPS_6; \
 	ADD_TAP(96, Z12, Z13)
@@ -1296,17 +1193,12 @@ TEXT ·smallChannelGrad6F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannelGrad7F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_GRAD(LOAD_TAPS_7, ZERO_C_7x2, LOAD_GRADS_F32, FMA_TAPS_7, ADD_TAPS_7)
 
-// LOAD_TAPS_8 loads where the taps' pixels are.
 #define LOAD_TAPS_8 \
 	LOAD_TAPS_7; \
 	MOVQ 112(CX), R14
-
-// FMA_TAPS_8 adds a pixel's products for some taps.
 #define FMA_TAPS_8 \
 	FMA_TAPS_7; \
 	FMA_ROW_2((SI)(R14*1), Z23, Z18, Z14, Z19, Z15)
-
-// ADD_TAPS_8 adds the sums of some taps to the gradient.
 #define ADD_TAPS_8 \
 	ADD_TAPS_7; \
 	ADD_TAP(112, Z14, Z15)
@@ -1315,17 +1207,12 @@ TEXT ·smallChannelGrad7F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannelGrad8F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_GRAD(LOAD_TAPS_8, ZERO_C_8x2, LOAD_GRADS_F32, FMA_TAPS_8, ADD_TAPS_8)
 
-// LOAD_TAPS_9 loads where the taps' pixels are.
 #define LOAD_TAPS_9 \
 	LOAD_TAPS_8; \
 	MOVQ 128(CX), R15
-
-// FMA_TAPS_9 adds a pixel's products for some taps.
 #define FMA_TAPS_9 \
 	FMA_TAPS_8; \
 	FMA_ROW_2((SI)(R15*1), Z20, Z18, Z16, Z19, Z17)
-
-// ADD_TAPS_9 adds the sums of some taps to the gradient.
 #define ADD_TAPS_9 \
 	ADD_TAPS_8; \
 	ADD_TAP(128, Z16, Z17)
@@ -1334,7 +1221,6 @@ TEXT ·smallChannelGrad8F32AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannelGrad9F32AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_GRAD(LOAD_TAPS_9, ZERO_C_9x2, LOAD_GRADS_F32, FMA_TAPS_9, ADD_TAPS_9)
 
-// STORE_PIXEL_F16 adds the bias to a pixel, takes the maximum with Z30, and stores it.
 #define STORE_PIXEL_F16(acc0, y0, acc1, y1) \
 	VCVTPS2PH $0, acc0, y0; \
 	VCVTPH2PS y0, acc0; \
@@ -1349,16 +1235,12 @@ TEXT ·smallChannelGrad9F32AVX512(SB), NOSPLIT, $0-80
 	VMOVAPS.Z acc1, K3, acc1; \
 	VCVTPS2PH $0, acc1, K2, 32(DI); \
 	ADDQ R11, DI
-
-// STORE_PIXELS_F16_1 is STORE_PIXEL of some pixels.
-#define STORE_PIXELS_F16_1 \
-	STORE_PIXEL_F16(Z0, Y0, Z1, Y1)
+#define STORE_PIXELS_F16_1 STORE_PIXEL_F16(Z0, Y0, Z1, Y1)
 
 // func smallChannel1F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel1F16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL(ZERO_C_1x2, FMA_PIXELS_1, STORE_PIXELS_F16_1, 1)
 
-// STORE_PIXELS_F16_2 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F16_2 \
 	STORE_PIXELS_F16_1; \
 	STORE_PIXEL_F16(Z2, Y2, Z3, Y3)
@@ -1367,7 +1249,6 @@ TEXT ·smallChannel1F16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel2F16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL(ZERO_C_2x2, FMA_PIXELS_2, STORE_PIXELS_F16_2, 2)
 
-// STORE_PIXELS_F16_3 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F16_3 \
 	STORE_PIXELS_F16_2; \
 	STORE_PIXEL_F16(Z4, Y4, Z5, Y5)
@@ -1376,7 +1257,6 @@ TEXT ·smallChannel2F16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel3F16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL(ZERO_C_3x2, FMA_PIXELS_3, STORE_PIXELS_F16_3, 3)
 
-// STORE_PIXELS_F16_4 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F16_4 \
 	STORE_PIXELS_F16_3; \
 	STORE_PIXEL_F16(Z6, Y6, Z7, Y7)
@@ -1385,7 +1265,6 @@ TEXT ·smallChannel3F16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel4F16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL(ZERO_C_4x2, FMA_PIXELS_4, STORE_PIXELS_F16_4, 4)
 
-// STORE_PIXELS_F16_5 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F16_5 \
 	STORE_PIXELS_F16_4; \
 	STORE_PIXEL_F16(Z8, Y8, Z9, Y9)
@@ -1394,7 +1273,6 @@ TEXT ·smallChannel4F16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel5F16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL(ZERO_C_5x2, FMA_PIXELS_5, STORE_PIXELS_F16_5, 5)
 
-// STORE_PIXELS_F16_6 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F16_6 \
 	STORE_PIXELS_F16_5; \
 	STORE_PIXEL_F16(Z10, Y10, Z11, Y11)
@@ -1403,7 +1281,6 @@ TEXT ·smallChannel5F16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel6F16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_2_POINTERS(ZERO_C_6x2, FMA_PIXELS_6, STORE_PIXELS_F16_6, 6)
 
-// STORE_PIXELS_F16_7 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F16_7 \
 	STORE_PIXELS_F16_6; \
 	STORE_PIXEL_F16(Z12, Y12, Z13, Y13)
@@ -1412,7 +1289,6 @@ TEXT ·smallChannel6F16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel7F16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_2_POINTERS(ZERO_C_7x2, FMA_PIXELS_7, STORE_PIXELS_F16_7, 7)
 
-// STORE_PIXELS_F16_8 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F16_8 \
 	STORE_PIXELS_F16_7; \
 	STORE_PIXEL_F16(Z14, Y14, Z15, Y15)
@@ -1421,7 +1297,6 @@ TEXT ·smallChannel7F16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel8F16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_2_POINTERS(ZERO_C_8x2, FMA_PIXELS_8, STORE_PIXELS_F16_8, 8)
 
-// STORE_PIXELS_F16_9 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F16_9 \
 	STORE_PIXELS_F16_8; \
 	STORE_PIXEL_F16(Z16, Y16, Z17, Y17)
@@ -1430,7 +1305,6 @@ TEXT ·smallChannel8F16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel9F16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_2_POINTERS(ZERO_C_9x2, FMA_PIXELS_9, STORE_PIXELS_F16_9, 9)
 
-// STORE_PIXELS_F16_10 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F16_10 \
 	STORE_PIXELS_F16_9; \
 	STORE_PIXEL_F16(Z18, Y18, Z19, Y19)
@@ -1439,7 +1313,6 @@ TEXT ·smallChannel9F16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel10F16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_2_POINTERS(ZERO_C_10x2, FMA_PIXELS_10, STORE_PIXELS_F16_10, 10)
 
-// STORE_PIXELS_F16_11 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F16_11 \
 	STORE_PIXELS_F16_10; \
 	STORE_PIXEL_F16(Z20, Y20, Z21, Y21)
@@ -1448,7 +1321,6 @@ TEXT ·smallChannel10F16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel11F16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_3_POINTERS(ZERO_C_11x2, FMA_PIXELS_11, STORE_PIXELS_F16_11, 11)
 
-// STORE_PIXELS_F16_12 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F16_12 \
 	STORE_PIXELS_F16_11; \
 	STORE_PIXEL_F16(Z22, Y22, Z23, Y23)
@@ -1457,7 +1329,6 @@ TEXT ·smallChannel11F16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel12F16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_3_POINTERS(ZERO_C_12x2, FMA_PIXELS_12, STORE_PIXELS_F16_12, 12)
 
-// STORE_PIXELS_F16_13 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F16_13 \
 	STORE_PIXELS_F16_12; \
 	STORE_PIXEL_F16(Z24, Y24, Z25, Y25)
@@ -1466,7 +1337,6 @@ TEXT ·smallChannel12F16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel13F16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_3_POINTERS(ZERO_C_13x2, FMA_PIXELS_13, STORE_PIXELS_F16_13, 13)
 
-// STORE_PIXELS_F16_14 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F16_14 \
 	STORE_PIXELS_F16_13; \
 	STORE_PIXEL_F16(Z26, Y26, Z27, Y27)
@@ -1475,7 +1345,6 @@ TEXT ·smallChannel13F16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel14F16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_3_POINTERS(ZERO_C_14x2, FMA_PIXELS_14, STORE_PIXELS_F16_14, 14)
 
-// LOAD_GRADS_F16 loads 32 channels of the gradient of a pixel.
 #define LOAD_GRADS_F16 \
 	VCVTPH2PS.Z (BX), K1, Z18; \
 	VCVTPH2PS.Z 32(BX), K2, Z19; \
@@ -1517,7 +1386,6 @@ TEXT ·smallChannelGrad8F16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannelGrad9F16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_GRAD(LOAD_TAPS_9, ZERO_C_9x2, LOAD_GRADS_F16, FMA_TAPS_9, ADD_TAPS_9)
 
-// STORE_PIXEL_BF16 adds the bias to a pixel, takes the maximum with Z30, and stores it.
 #define STORE_PIXEL_BF16(acc0, acc1) \
 	VCMPPS $7, acc0, acc0, K3; \
 	VPTESTMD Z28, acc0, K3, K4; \
@@ -1544,12 +1412,7 @@ TEXT ·smallChannelGrad9F16AVX512(SB), NOSPLIT, $0-80
 	VPORD acc1, acc0, acc0; \
 	VMOVDQU16 acc0, K7, (DI); \
 	ADDQ R11, DI
-
-// STORE_PIXELS_BF16_1 is STORE_PIXEL of some pixels.
-#define STORE_PIXELS_BF16_1 \
-	STORE_PIXEL_BF16(Z0, Z1)
-
-// SMALL_CHANNEL_BF16 is SmallChannel of some pixels.
+#define STORE_PIXELS_BF16_1 STORE_PIXEL_BF16(Z0, Z1)
 #define SMALL_CHANNEL_BF16(zero, fma, store, pixels) \
 	LOAD_SMALL_CHANNEL_ARGS; \
 	BEGIN_PIXELS; \
@@ -1564,7 +1427,6 @@ TEXT ·smallChannelGrad9F16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel1BF16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_BF16(ZERO_C_1x2, FMA_PIXELS_1, STORE_PIXELS_BF16_1, 1)
 
-// STORE_PIXELS_BF16_2 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_BF16_2 \
 	STORE_PIXELS_BF16_1; \
 	STORE_PIXEL_BF16(Z2, Z3)
@@ -1573,7 +1435,6 @@ TEXT ·smallChannel1BF16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel2BF16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_BF16(ZERO_C_2x2, FMA_PIXELS_2, STORE_PIXELS_BF16_2, 2)
 
-// STORE_PIXELS_BF16_3 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_BF16_3 \
 	STORE_PIXELS_BF16_2; \
 	STORE_PIXEL_BF16(Z4, Z5)
@@ -1582,7 +1443,6 @@ TEXT ·smallChannel2BF16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel3BF16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_BF16(ZERO_C_3x2, FMA_PIXELS_3, STORE_PIXELS_BF16_3, 3)
 
-// STORE_PIXELS_BF16_4 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_BF16_4 \
 	STORE_PIXELS_BF16_3; \
 	STORE_PIXEL_BF16(Z6, Z7)
@@ -1591,7 +1451,6 @@ TEXT ·smallChannel3BF16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel4BF16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_BF16(ZERO_C_4x2, FMA_PIXELS_4, STORE_PIXELS_BF16_4, 4)
 
-// STORE_PIXELS_BF16_5 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_BF16_5 \
 	STORE_PIXELS_BF16_4; \
 	STORE_PIXEL_BF16(Z8, Z9)
@@ -1600,12 +1459,9 @@ TEXT ·smallChannel4BF16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel5BF16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_BF16(ZERO_C_5x2, FMA_PIXELS_5, STORE_PIXELS_BF16_5, 5)
 
-// STORE_PIXELS_BF16_6 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_BF16_6 \
 	STORE_PIXELS_BF16_5; \
 	STORE_PIXEL_BF16(Z10, Z11)
-
-// SMALL_CHANNEL_BF16_2_POINTERS is SmallChannel of some pixels.
 #define SMALL_CHANNEL_BF16_2_POINTERS(zero, fma, store, pixels) \
 	LOAD_SMALL_CHANNEL_ARGS; \
 	BEGIN_PIXELS; \
@@ -1621,7 +1477,6 @@ TEXT ·smallChannel5BF16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel6BF16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_BF16_2_POINTERS(ZERO_C_6x2, FMA_PIXELS_6, STORE_PIXELS_BF16_6, 6)
 
-// STORE_PIXELS_BF16_7 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_BF16_7 \
 	STORE_PIXELS_BF16_6; \
 	STORE_PIXEL_BF16(Z12, Z13)
@@ -1630,7 +1485,6 @@ TEXT ·smallChannel6BF16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel7BF16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_BF16_2_POINTERS(ZERO_C_7x2, FMA_PIXELS_7, STORE_PIXELS_BF16_7, 7)
 
-// STORE_PIXELS_BF16_8 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_BF16_8 \
 	STORE_PIXELS_BF16_7; \
 	STORE_PIXEL_BF16(Z14, Z15)
@@ -1639,7 +1493,6 @@ TEXT ·smallChannel7BF16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel8BF16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_BF16_2_POINTERS(ZERO_C_8x2, FMA_PIXELS_8, STORE_PIXELS_BF16_8, 8)
 
-// STORE_PIXELS_BF16_9 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_BF16_9 \
 	STORE_PIXELS_BF16_8; \
 	STORE_PIXEL_BF16(Z16, Z17)
@@ -1648,7 +1501,6 @@ TEXT ·smallChannel8BF16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel9BF16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_BF16_2_POINTERS(ZERO_C_9x2, FMA_PIXELS_9, STORE_PIXELS_BF16_9, 9)
 
-// STORE_PIXELS_BF16_10 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_BF16_10 \
 	STORE_PIXELS_BF16_9; \
 	STORE_PIXEL_BF16(Z18, Z19)
@@ -1657,12 +1509,9 @@ TEXT ·smallChannel9BF16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel10BF16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_BF16_2_POINTERS(ZERO_C_10x2, FMA_PIXELS_10, STORE_PIXELS_BF16_10, 10)
 
-// STORE_PIXELS_BF16_11 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_BF16_11 \
 	STORE_PIXELS_BF16_10; \
 	STORE_PIXEL_BF16(Z20, Z21)
-
-// SMALL_CHANNEL_BF16_3_POINTERS is SmallChannel of some pixels.
 #define SMALL_CHANNEL_BF16_3_POINTERS(zero, fma, store, pixels) \
 	LOAD_SMALL_CHANNEL_ARGS; \
 	BEGIN_PIXELS; \
@@ -1679,7 +1528,6 @@ TEXT ·smallChannel10BF16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel11BF16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_BF16_3_POINTERS(ZERO_C_11x2, FMA_PIXELS_11, STORE_PIXELS_BF16_11, 11)
 
-// STORE_PIXELS_BF16_12 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_BF16_12 \
 	STORE_PIXELS_BF16_11; \
 	STORE_PIXEL_BF16(Z22, Z23)
@@ -1688,7 +1536,6 @@ TEXT ·smallChannel11BF16AVX512(SB), NOSPLIT, $0-80
 TEXT ·smallChannel12BF16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_BF16_3_POINTERS(ZERO_C_12x2, FMA_PIXELS_12, STORE_PIXELS_BF16_12, 12)
 
-// STORE_PIXELS_BF16_13 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_BF16_13 \
 	STORE_PIXELS_BF16_12; \
 	STORE_PIXEL_BF16(Z24, Z25)
@@ -1701,8 +1548,6 @@ TEXT ·smallChannel13BF16AVX512(SB), NOSPLIT, $0-80
 #define LOAD_BF16(off, at, mask, to) \
 	VPMOVZXWD.Z off at, mask, to; \
 	VPSLLD $16, to, to
-
-// LOAD_GRADS_BF16 loads 32 channels of the gradient of a pixel.
 #define LOAD_GRADS_BF16 \
 	LOAD_BF16(0, (BX), K1, Z18); \
 	LOAD_BF16(32, (BX), K2, Z19); \
@@ -1837,14 +1682,11 @@ tile:
 done:
 	RETURN
 
-// WINOGRAD_COLUMN_2x4 transforms a column of a tile.
 #define WINOGRAD_COLUMN_2x4(z, z2) \
 	VADDPS Z17, Z16, z; \
 	VADDPS Z18, z, z; \
 	VSUBPS Z18, Z17, z2; \
 	VSUBPS Z19, z2, z2
-
-// WINOGRAD_2x4 transforms 16 channels of a tile.
 #define WINOGRAD_2x4(off, mask) \
 	LEAQ off(SI), BX; \
 	LEAQ off(DI), AX; \
@@ -1904,23 +1746,21 @@ tile:
 done:
 	RETURN
 
-// WINOGRAD_4x2 transforms 16 channels of a tile.
+#define WINOGRAD_COLUMN_4x2(z, z2, z3, z4) \
+	VMOVAPS Z16, z; \
+	VADDPS Z17, Z16, z2; \
+	VSUBPS Z17, Z16, z3; \
+	VSUBPS Z17, Z31, z4
 #define WINOGRAD_4x2(off, mask) \
 	LEAQ off(SI), BX; \
 	LEAQ off(DI), AX; \
 	VMOVUPS.Z (BX), mask, Z16; \
 	VMOVUPS.Z (BX)(R8*1), mask, Z17; \
-	VMOVAPS Z16, Z0; \
-	VADDPS Z17, Z16, Z2; \
-	VSUBPS Z17, Z16, Z4; \
-	VSUBPS Z17, Z31, Z6; \
+	WINOGRAD_COLUMN_4x2(Z0, Z2, Z4, Z6); \
 	ADDQ R9, BX; \
 	VMOVUPS.Z (BX), mask, Z16; \
 	VMOVUPS.Z (BX)(R8*1), mask, Z17; \
-	VMOVAPS Z16, Z1; \
-	VADDPS Z17, Z16, Z3; \
-	VSUBPS Z17, Z16, Z5; \
-	VSUBPS Z17, Z31, Z7; \
+	WINOGRAD_COLUMN_4x2(Z1, Z3, Z5, Z7); \
 	ADDQ R9, BX; \
 	LEAQ (AX)(R12*2), DX; \
 	VMOVAPS Z0, Z20; \
@@ -1976,7 +1816,7 @@ tile:
 done:
 	RETURN
 
-// LOAD_FOUR_PLACES loads the places of a window of four, or goes to pixel for another window.
+// LOAD_FOUR_PLACES loads the offsets of a window of four, or goes to pixel for another window.
 #define LOAD_FOUR_PLACES \
 	CMPQ AX, $4; \
 	JNE pixel; \
@@ -1985,7 +1825,7 @@ done:
 	MOVQ 16(R8), R13; \
 	MOVQ 24(R8), R14
 
-// MAXPOOL_FOUR_F32 leaves the maxima of a window of four in Z9 and Z10, or goes to pixel if there is a NaN.
+// MAXPOOL_FOUR_F32 computes the maxima of a window of four in Z9 and Z10, or goes to pixel if there is a NaN.
 #define MAXPOOL_FOUR_F32 \
 	PREFETCHT0 2048(SI)(R10*1); \
 	PREFETCHT0 2112(SI)(R10*1); \
@@ -2018,7 +1858,7 @@ done:
 	KORTESTW K3, K5; \
 	JNZ pixel
 
-// MAX_FIRST_NAN is the maximum of both; the NaN that comes first stays.
+// MAX_FIRST_NAN computes the maximum of both; the first NaN stays.
 #define MAX_FIRST_NAN(x, most) \
 	VCMPPS $3, x, x, K3; \
 	VCMPPS $3, most, most, K4; \
@@ -2026,7 +1866,7 @@ done:
 	KANDNW K3, K4, K3; \
 	VMOVAPS x, K3, most
 
-// MAXPOOL_WINDOW_F32 leaves the maxima of a window in Z0 and Z1.
+// MAXPOOL_WINDOW_F32 computes the maxima of a window in Z0 and Z1.
 #define MAXPOOL_WINDOW_F32 \
 	VMOVAPS Z8, Z0; \
 	VMOVAPS Z8, Z1; \
@@ -2086,8 +1926,6 @@ done:
 	KANDNW K6, K4, K6; \
 	VMOVAPS.Z Z13, K4, Z15; \
 	VMOVUPS Z15, K2, 64(DI)(r*1)
-
-// GIVE_GRAD_F32_LAST gives the gradient to an element of a window of four if it is the first of the largest.
 #define GIVE_GRAD_F32_LAST \
 	VCMPPS $0, Z3, Z9, K5, K3; \
 	VMOVAPS.Z Z12, K3, Z14; \
@@ -2222,7 +2060,6 @@ pixel:
 	VMOVUPS Z7, K2, 64(R10)
 	NEXT_GIVE
 
-// MAXPOOL_FOUR_F16 leaves the maxima of a window of four in Z9 and Z10, or goes to pixel if there is a NaN.
 #define MAXPOOL_FOUR_F16 \
 	PREFETCHT0 2048(SI)(R10*1); \
 	VCVTPH2PS.Z (SI)(R10*1), K1, Z0; \
@@ -2250,8 +2087,6 @@ pixel:
 	KORW K5, K6, K5; \
 	KORTESTW K3, K5; \
 	JNZ pixel
-
-// MAXPOOL_WINDOW_F16 leaves the maxima of a window in Z0 and Z1.
 #define MAXPOOL_WINDOW_F16 \
 	VMOVAPS Z8, Z0; \
 	VMOVAPS Z8, Z1; \
@@ -2304,7 +2139,6 @@ pixel:
 done:
 	RETURN
 
-// GIVE_GRAD_F16 gives the gradient to an element of a window of four if it is the first of the largest.
 #define GIVE_GRAD_F16(z, z2, r) \
 	VCMPPS $0, z, Z9, K5, K3; \
 	KANDNW K5, K3, K5; \
@@ -2313,8 +2147,6 @@ done:
 	KUNPCKWD K3, K4, K3; \
 	VMOVDQU16.Z Z12, K3, Z14; \
 	VMOVDQU16 Z14, K7, (DI)(r*1)
-
-// GIVE_GRAD_F16_LAST gives the gradient to an element of a window of four if it is the first of the largest.
 #define GIVE_GRAD_F16_LAST \
 	VCMPPS $0, Z3, Z9, K5, K3; \
 	VCMPPS $0, Z7, Z10, K6, K4; \
@@ -2421,7 +2253,6 @@ pixel:
 	VMOVDQU16 Z6, K7, (R10)
 	NEXT_GIVE
 
-// MAXPOOL_FOUR_BF16 leaves the maxima of a window of four in Z9 and Z10, or goes to pixel if there is a NaN.
 #define MAXPOOL_FOUR_BF16 \
 	PREFETCHT0 2048(SI)(R10*1); \
 	LOAD_BF16(0, (SI)(R10*1), K1, Z0); \
@@ -2450,7 +2281,7 @@ pixel:
 	KORTESTW K3, K5; \
 	JNZ pixel
 
-// STORE_BF16 stores 32 channels, which are of bfloat16.
+// STORE_BF16 stores 32 channels that have the precision of bfloat16.
 #define STORE_BF16(low, high, y, y2) \
 	VPSRLD $16, low, low; \
 	VPSRLD $16, high, high; \
@@ -2458,8 +2289,6 @@ pixel:
 	VPMOVDW high, y2; \
 	VINSERTI64X4 $1, y2, low, low; \
 	VMOVDQU16 low, K7, (DI)
-
-// MAXPOOL_WINDOW_BF16 leaves the maxima of a window in Z0 and Z1.
 #define MAXPOOL_WINDOW_BF16 \
 	VMOVAPS Z8, Z0; \
 	VMOVAPS Z8, Z1; \
@@ -2506,7 +2335,6 @@ pixel:
 done:
 	RETURN
 
-// GIVE_GRAD_BF16 gives the gradient to an element of a window of four if it is the first of the largest.
 #define GIVE_GRAD_BF16(z, z2, r) \
 	VCMPPS $0, z, Z9, K5, K3; \
 	KANDNW K5, K3, K5; \
@@ -2515,8 +2343,6 @@ done:
 	KUNPCKWD K3, K4, K3; \
 	VMOVDQU16.Z Z12, K3, Z14; \
 	VMOVDQU16 Z14, K7, (DI)(r*1)
-
-// GIVE_GRAD_BF16_LAST gives the gradient to an element of a window of four if it is the first of the largest.
 #define GIVE_GRAD_BF16_LAST \
 	VCMPPS $0, Z3, Z9, K5, K3; \
 	VCMPPS $0, Z7, Z10, K6, K4; \

@@ -129,7 +129,7 @@
 	SHRQ $16, DX; \
 	KMOVW DX, K2
 
-// PREFETCHW_C_1x2 prefetches rows of the result for a write.
+// PREFETCHW_C_1x2 prefetches rows of the result with write intent.
 #define PREFETCHW_C_1x2 \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
@@ -160,8 +160,7 @@ loop:
 	PREFETCHT0 64 next
 
 // PREFETCH_A_1_FROM_0 prefetches every fourth row of A.
-#define PREFETCH_A_1_FROM_0 \
-	PREFETCHT0 128(AX)
+#define PREFETCH_A_1_FROM_0 PREFETCHT0 128(AX)
 
 // FMA_ROW_2 broadcasts an element of A and adds its products with a row of B.
 #define FMA_ROW_2(at, a, b0, acc0, b1, acc1) \
@@ -198,347 +197,237 @@ rest:
 #define RETURN \
 	VZEROUPPER; \
 	RET
-
-// ADD_S_1x1 adds rows of s to the accumulators.
-#define ADD_S_1x1 \
-	VADDPS (SI), Z0, K1, Z0
-
-// ADD_S_2x1 adds rows of s to the accumulators.
+#define ADD_S_1x1 VADDPS (SI), Z0, K1, Z0
 #define ADD_S_2x1 \
 	ADD_S_1x1; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z1, K1, Z1
-
-// ADD_S_3x1 adds rows of s to the accumulators.
 #define ADD_S_3x1 \
 	ADD_S_2x1; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z2, K1, Z2
-
-// ADD_S_4x1 adds rows of s to the accumulators.
 #define ADD_S_4x1 \
 	ADD_S_3x1; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z3, K1, Z3
-
-// ADD_S_5x1 adds rows of s to the accumulators.
 #define ADD_S_5x1 \
 	ADD_S_4x1; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z4, K1, Z4
-
-// ADD_S_6x1 adds rows of s to the accumulators.
 #define ADD_S_6x1 \
 	ADD_S_5x1; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z5, K1, Z5
-
-// ADD_S_7x1 adds rows of s to the accumulators.
 #define ADD_S_7x1 \
 	ADD_S_6x1; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z6, K1, Z6
-
-// ADD_S_8x1 adds rows of s to the accumulators.
 #define ADD_S_8x1 \
 	ADD_S_7x1; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z7, K1, Z7
-
-// ADD_S_9x1 adds rows of s to the accumulators.
 #define ADD_S_9x1 \
 	ADD_S_8x1; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z8, K1, Z8
-
-// ADD_S_10x1 adds rows of s to the accumulators.
 #define ADD_S_10x1 \
 	ADD_S_9x1; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z9, K1, Z9
-
-// ADD_S_2x2 adds rows of s to the accumulators.
 #define ADD_S_2x2 \
 	ADD_S_1x2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z2, K1, Z2; \
 	VADDPS 64(SI), Z3, K2, Z3
-
-// ADD_S_3x2 adds rows of s to the accumulators.
 #define ADD_S_3x2 \
 	ADD_S_2x2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z4, K1, Z4; \
 	VADDPS 64(SI), Z5, K2, Z5
-
-// ADD_S_4x2 adds rows of s to the accumulators.
 #define ADD_S_4x2 \
 	ADD_S_3x2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z6, K1, Z6; \
 	VADDPS 64(SI), Z7, K2, Z7
-
-// ADD_S_5x2 adds rows of s to the accumulators.
 #define ADD_S_5x2 \
 	ADD_S_4x2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z8, K1, Z8; \
 	VADDPS 64(SI), Z9, K2, Z9
-
-// ADD_S_6x2 adds rows of s to the accumulators.
 #define ADD_S_6x2 \
 	ADD_S_5x2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z10, K1, Z10; \
 	VADDPS 64(SI), Z11, K2, Z11
-
-// ADD_S_7x2 adds rows of s to the accumulators.
 #define ADD_S_7x2 \
 	ADD_S_6x2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z12, K1, Z12; \
 	VADDPS 64(SI), Z13, K2, Z13
-
-// ADD_S_8x2 adds rows of s to the accumulators.
 #define ADD_S_8x2 \
 	ADD_S_7x2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z14, K1, Z14; \
 	VADDPS 64(SI), Z15, K2, Z15
-
-// ADD_S_9x2 adds rows of s to the accumulators.
 #define ADD_S_9x2 \
 	ADD_S_8x2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z16, K1, Z16; \
 	VADDPS 64(SI), Z17, K2, Z17
-
-// ADD_S_10x2 adds rows of s to the accumulators.
 #define ADD_S_10x2 \
 	ADD_S_9x2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z18, K1, Z18; \
 	VADDPS 64(SI), Z19, K2, Z19
-
-// ADD_S_11x1 adds rows of s to the accumulators.
 #define ADD_S_11x1 \
 	ADD_S_10x1; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z10, K1, Z10
-
-// ADD_S_11x2 adds rows of s to the accumulators.
 #define ADD_S_11x2 \
 	ADD_S_10x2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z20, K1, Z20; \
 	VADDPS 64(SI), Z21, K2, Z21
-
-// ADD_S_12x1 adds rows of s to the accumulators.
 #define ADD_S_12x1 \
 	ADD_S_11x1; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z11, K1, Z11
-
-// ADD_S_12x2 adds rows of s to the accumulators.
 #define ADD_S_12x2 \
 	ADD_S_11x2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z22, K1, Z22; \
 	VADDPS 64(SI), Z23, K2, Z23
-
-// ADD_S_13x1 adds rows of s to the accumulators.
 #define ADD_S_13x1 \
 	ADD_S_12x1; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z12, K1, Z12
-
-// ADD_S_13x2 adds rows of s to the accumulators.
 #define ADD_S_13x2 \
 	ADD_S_12x2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z24, K1, Z24; \
 	VADDPS 64(SI), Z25, K2, Z25
-
-// ADD_S_14x1 adds rows of s to the accumulators.
 #define ADD_S_14x1 \
 	ADD_S_13x1; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z13, K1, Z13
-
-// ADD_S_14x2 adds rows of s to the accumulators.
 #define ADD_S_14x2 \
 	ADD_S_13x2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Z26, K1, Z26; \
 	VADDPS 64(SI), Z27, K2, Z27
-
-// STORE_C_1x1 stores rows of the result.
-#define STORE_C_1x1 \
-	VMOVUPS Z0, K1, (DI)
-
-// STORE_C_2x1 stores rows of the result.
+#define STORE_C_1x1 VMOVUPS Z0, K1, (DI)
 #define STORE_C_2x1 \
 	STORE_C_1x1; \
 	ADDQ R8, DI; \
 	VMOVUPS Z1, K1, (DI)
-
-// STORE_C_3x1 stores rows of the result.
 #define STORE_C_3x1 \
 	STORE_C_2x1; \
 	ADDQ R8, DI; \
 	VMOVUPS Z2, K1, (DI)
-
-// STORE_C_4x1 stores rows of the result.
 #define STORE_C_4x1 \
 	STORE_C_3x1; \
 	ADDQ R8, DI; \
 	VMOVUPS Z3, K1, (DI)
-
-// STORE_C_5x1 stores rows of the result.
 #define STORE_C_5x1 \
 	STORE_C_4x1; \
 	ADDQ R8, DI; \
 	VMOVUPS Z4, K1, (DI)
-
-// STORE_C_6x1 stores rows of the result.
 #define STORE_C_6x1 \
 	STORE_C_5x1; \
 	ADDQ R8, DI; \
 	VMOVUPS Z5, K1, (DI)
-
-// STORE_C_7x1 stores rows of the result.
 #define STORE_C_7x1 \
 	STORE_C_6x1; \
 	ADDQ R8, DI; \
 	VMOVUPS Z6, K1, (DI)
-
-// STORE_C_8x1 stores rows of the result.
 #define STORE_C_8x1 \
 	STORE_C_7x1; \
 	ADDQ R8, DI; \
 	VMOVUPS Z7, K1, (DI)
-
-// STORE_C_9x1 stores rows of the result.
 #define STORE_C_9x1 \
 	STORE_C_8x1; \
 	ADDQ R8, DI; \
 	VMOVUPS Z8, K1, (DI)
-
-// STORE_C_10x1 stores rows of the result.
 #define STORE_C_10x1 \
 	STORE_C_9x1; \
 	ADDQ R8, DI; \
 	VMOVUPS Z9, K1, (DI)
-
-// STORE_C_2x2 stores rows of the result.
 #define STORE_C_2x2 \
 	STORE_C_1x2; \
 	ADDQ R8, DI; \
 	VMOVUPS Z2, K1, (DI); \
 	VMOVUPS Z3, K2, 64(DI)
-
-// STORE_C_3x2 stores rows of the result.
 #define STORE_C_3x2 \
 	STORE_C_2x2; \
 	ADDQ R8, DI; \
 	VMOVUPS Z4, K1, (DI); \
 	VMOVUPS Z5, K2, 64(DI)
-
-// STORE_C_4x2 stores rows of the result.
 #define STORE_C_4x2 \
 	STORE_C_3x2; \
 	ADDQ R8, DI; \
 	VMOVUPS Z6, K1, (DI); \
 	VMOVUPS Z7, K2, 64(DI)
-
-// STORE_C_5x2 stores rows of the result.
 #define STORE_C_5x2 \
 	STORE_C_4x2; \
 	ADDQ R8, DI; \
 	VMOVUPS Z8, K1, (DI); \
 	VMOVUPS Z9, K2, 64(DI)
-
-// STORE_C_6x2 stores rows of the result.
 #define STORE_C_6x2 \
 	STORE_C_5x2; \
 	ADDQ R8, DI; \
 	VMOVUPS Z10, K1, (DI); \
 	VMOVUPS Z11, K2, 64(DI)
-
-// STORE_C_7x2 stores rows of the result.
 #define STORE_C_7x2 \
 	STORE_C_6x2; \
 	ADDQ R8, DI; \
 	VMOVUPS Z12, K1, (DI); \
 	VMOVUPS Z13, K2, 64(DI)
-
-// STORE_C_8x2 stores rows of the result.
 #define STORE_C_8x2 \
 	STORE_C_7x2; \
 	ADDQ R8, DI; \
 	VMOVUPS Z14, K1, (DI); \
 	VMOVUPS Z15, K2, 64(DI)
-
-// STORE_C_9x2 stores rows of the result.
 #define STORE_C_9x2 \
 	STORE_C_8x2; \
 	ADDQ R8, DI; \
 	VMOVUPS Z16, K1, (DI); \
 	VMOVUPS Z17, K2, 64(DI)
-
-// STORE_C_10x2 stores rows of the result.
 #define STORE_C_10x2 \
 	STORE_C_9x2; \
 	ADDQ R8, DI; \
 	VMOVUPS Z18, K1, (DI); \
 	VMOVUPS Z19, K2, 64(DI)
-
-// STORE_C_11x1 stores rows of the result.
 #define STORE_C_11x1 \
 	STORE_C_10x1; \
 	ADDQ R8, DI; \
 	VMOVUPS Z10, K1, (DI)
-
-// STORE_C_11x2 stores rows of the result.
 #define STORE_C_11x2 \
 	STORE_C_10x2; \
 	ADDQ R8, DI; \
 	VMOVUPS Z20, K1, (DI); \
 	VMOVUPS Z21, K2, 64(DI)
-
-// STORE_C_12x1 stores rows of the result.
 #define STORE_C_12x1 \
 	STORE_C_11x1; \
 	ADDQ R8, DI; \
 	VMOVUPS Z11, K1, (DI)
-
-// STORE_C_12x2 stores rows of the result.
 #define STORE_C_12x2 \
 	STORE_C_11x2; \
 	ADDQ R8, DI; \
 	VMOVUPS Z22, K1, (DI); \
 	VMOVUPS Z23, K2, 64(DI)
-
-// STORE_C_13x1 stores rows of the result.
 #define STORE_C_13x1 \
 	STORE_C_12x1; \
 	ADDQ R8, DI; \
 	VMOVUPS Z12, K1, (DI)
-
-// STORE_C_13x2 stores rows of the result.
 #define STORE_C_13x2 \
 	STORE_C_12x2; \
 	ADDQ R8, DI; \
 	VMOVUPS Z24, K1, (DI); \
 	VMOVUPS Z25, K2, 64(DI)
-
-// STORE_C_14x1 stores rows of the result.
 #define STORE_C_14x1 \
 	STORE_C_13x1; \
 	ADDQ R8, DI; \
 	VMOVUPS Z13, K1, (DI)
-
-// STORE_C_14x2 stores rows of the result.
 #define STORE_C_14x2 \
 	STORE_C_13x2; \
 	ADDQ R8, DI; \
@@ -556,59 +445,39 @@ sum: \
 store: \
 	store2; \
 	RETURN
-
-// PREFETCHW_C_2x2 prefetches rows of the result for a write.
 #define PREFETCHW_C_2x2 \
 	PREFETCHW_C_1x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
-
-// ZERO_C_2x2 clears the accumulators of rows of the result.
 #define ZERO_C_2x2 \
 	ZERO_C_1x2; \
 	VPXORD Z2, Z2, Z2; \
 	VPXORD Z3, Z3, Z3
 
-// FMA_ROWS_2x2 is FMA_ROW of some rows of A, which lies row by row.
+// FMA_ROWS_2x2 is FMA_ROW for some rows of A.
 #define FMA_ROWS_2x2(off, a0, b0, b1, a1) \
 	FMA_ROW_2(off(AX), a0, b0, Z0, b1, Z1); \
 	FMA_ROW_2(off(AX)(R12*1), a1, b0, Z2, b1, Z3)
-
-// PREFETCH_A_1_FROM_1 prefetches every fourth row of A.
-#define PREFETCH_A_1_FROM_1 \
-	PREFETCHT0 128(AX)(R12*1)
-
-// PREFETCHW_C_3x2 prefetches rows of the result for a write.
+#define PREFETCH_A_1_FROM_1 PREFETCHT0 128(AX)(R12*1)
 #define PREFETCHW_C_3x2 \
 	PREFETCHW_C_2x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
-
-// ZERO_C_3x2 clears the accumulators of rows of the result.
 #define ZERO_C_3x2 \
 	ZERO_C_2x2; \
 	VPXORD Z4, Z4, Z4; \
 	VPXORD Z5, Z5, Z5
-
-// FMA_ROWS_3x2 is FMA_ROW of some rows of A, which lies row by row.
 #define FMA_ROWS_3x2(off, a0, b0, b1, a1) \
 	FMA_ROWS_2x2(off, a0, b0, b1, a1); \
 	FMA_ROW_2(off(AX)(R12*2), a0, b0, Z4, b1, Z5)
-
-// PREFETCH_A_1_FROM_2 prefetches every fourth row of A.
-#define PREFETCH_A_1_FROM_2 \
-	PREFETCHT0 128(AX)(R12*2)
-
-// PREFETCHW_C_4x2 prefetches rows of the result for a write.
+#define PREFETCH_A_1_FROM_2 PREFETCHT0 128(AX)(R12*2)
 #define PREFETCHW_C_4x2 \
 	PREFETCHW_C_3x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
-
-// ZERO_C_4x2 clears the accumulators of rows of the result.
 #define ZERO_C_4x2 \
 	ZERO_C_3x2; \
 	VPXORD Z6, Z6, Z6; \
@@ -618,34 +487,27 @@ store: \
 #define POINT_A_2 \
 	LEAQ (AX)(R12*2), DX; \
 	ADDQ R12, DX
-
-// PREFETCH_A_1_FROM_3 prefetches every fourth row of A.
-#define PREFETCH_A_1_FROM_3 \
-	PREFETCHT0 128(DX)
+#define FMA_ROWS_4x2(off, a0, b0, b1, a1) \
+	FMA_ROWS_3x2(off, a0, b0, b1, a1); \
+	FMA_ROW_2(off(DX), a1, b0, Z6, b1, Z7)
+#define PREFETCH_A_1_FROM_3 PREFETCHT0 128(DX)
 
 // FMA_STEP_ROWS_PREFETCH_4x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_4x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z8, Z9, next); \
 	prefetch; \
-	FMA_ROWS_3x2(off, Z10, Z8, Z9, Z11); \
-	FMA_ROW_2(off(DX), Z11, Z8, Z6, Z9, Z7)
-
-// ADVANCE_ROWS2 moves the pointers to A and B.
+	FMA_ROWS_4x2(off, Z10, Z8, Z9, Z11)
 #define ADVANCE_ROWS2(n) \
 	LEAQ (BX)(R13*n), BX; \
 	LEAQ (R14)(R13*n), R14; \
 	ADDQ $(4*n), AX; \
 	ADDQ $(4*n), DX
-
-// ADVANCE_ROWS3 moves the pointers to A and B.
 #define ADVANCE_ROWS3(n) \
 	LEAQ (BX)(R13*n), BX; \
 	LEAQ (R14)(R13*n), R14; \
 	ADDQ $(4*n), AX; \
 	ADDQ $(4*n), DX; \
 	ADDQ $(4*n), SI
-
-// ADVANCE_ROWS4 moves the pointers to A and B.
 #define ADVANCE_ROWS4(n) \
 	LEAQ (BX)(R13*n), BX; \
 	LEAQ (R14)(R13*n), R14; \
@@ -653,8 +515,6 @@ store: \
 	ADDQ $(4*n), DX; \
 	ADDQ $(4*n), SI; \
 	ADDQ $(4*n), R9
-
-// ADVANCE_ROWS5 moves the pointers to A and B.
 #define ADVANCE_ROWS5(n) \
 	LEAQ (BX)(R13*n), BX; \
 	LEAQ (R14)(R13*n), R14; \
@@ -663,295 +523,209 @@ store: \
 	ADDQ $(4*n), SI; \
 	ADDQ $(4*n), R9; \
 	ADDQ $(4*n), R10
-
-// LOAD_B_1 loads a row of B and prefetches a later one.
 #define LOAD_B_1(pb, b0, next) \
 	VMOVUPS pb, b0; \
 	PREFETCHT0 next
-
-// PREFETCH_A_2_FROM_2 prefetches every fourth row of A.
 #define PREFETCH_A_2_FROM_2 \
 	PREFETCHT0 128(AX)(R12*2); \
 	PREFETCHT0 128(SI)
-
-// PREFETCH_A_2_FROM_3 prefetches every fourth row of A.
 #define PREFETCH_A_2_FROM_3 \
 	PREFETCHT0 128(DX); \
 	PREFETCHT0 128(SI)(R12*1)
-
-// PREFETCH_A_3_FROM_0 prefetches every fourth row of A.
 #define PREFETCH_A_3_FROM_0 \
 	PREFETCHT0 128(AX); \
 	PREFETCHT0 128(DX)(R12*1); \
 	PREFETCHT0 128(SI)(R12*2)
-
-// PREFETCH_A_3_FROM_1 prefetches every fourth row of A.
 #define PREFETCH_A_3_FROM_1 \
 	PREFETCHT0 128(AX)(R12*1); \
 	PREFETCHT0 128(DX)(R12*2); \
 	PREFETCHT0 128(R9)
-
-// PREFETCH_A_3_FROM_2 prefetches every fourth row of A.
 #define PREFETCH_A_3_FROM_2 \
 	PREFETCHT0 128(AX)(R12*2); \
 	PREFETCHT0 128(SI); \
 	PREFETCHT0 128(R9)(R12*1)
-
-// PREFETCH_A_3_FROM_3 prefetches every fourth row of A.
 #define PREFETCH_A_3_FROM_3 \
 	PREFETCHT0 128(DX); \
 	PREFETCHT0 128(SI)(R12*1); \
 	PREFETCHT0 128(R9)(R12*2)
-
-// PREFETCH_A_4_FROM_0 prefetches every fourth row of A.
 #define PREFETCH_A_4_FROM_0 \
 	PREFETCHT0 128(AX); \
 	PREFETCHT0 128(DX)(R12*1); \
 	PREFETCHT0 128(SI)(R12*2); \
 	PREFETCHT0 128(R10)
-
-// PREFETCH_A_4_FROM_1 prefetches every fourth row of A.
 #define PREFETCH_A_4_FROM_1 \
 	PREFETCHT0 128(AX)(R12*1); \
 	PREFETCHT0 128(DX)(R12*2); \
 	PREFETCHT0 128(R9); \
 	PREFETCHT0 128(R10)(R12*1)
-
-// PREFETCH_A_2_FROM_0 prefetches every fourth row of A.
 #define PREFETCH_A_2_FROM_0 \
 	PREFETCHT0 128(AX); \
 	PREFETCHT0 128(DX)(R12*1)
-
-// PREFETCH_A_2_FROM_1 prefetches every fourth row of A.
 #define PREFETCH_A_2_FROM_1 \
 	PREFETCHT0 128(AX)(R12*1); \
 	PREFETCHT0 128(DX)(R12*2)
-
-// FMA_ROW_1 broadcasts an element of A and adds its products with a row of B.
 #define FMA_ROW_1(at, a, b0, acc0) \
 	VBROADCASTSS at, a; \
 	VFMADD231PS b0, a, acc0
-
-// FMA_ROWS_2x1 is FMA_ROW of some rows of A, which lies row by row.
 #define FMA_ROWS_2x1(off, b1, b0, a1) \
 	FMA_ROW_1(off(AX), b1, b0, Z0); \
 	FMA_ROW_1(off(AX)(R12*1), a1, b0, Z1)
-
-// FMA_ROWS_3x1 is FMA_ROW of some rows of A, which lies row by row.
 #define FMA_ROWS_3x1(off, b1, b0, a1) \
 	FMA_ROWS_2x1(off, b1, b0, a1); \
 	FMA_ROW_1(off(AX)(R12*2), b1, b0, Z2)
-
-// FMA_ROWS_5x1 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_5x1(off, b1, b0, a1) \
+#define FMA_ROWS_4x1(off, b1, b0, a1) \
 	FMA_ROWS_3x1(off, b1, b0, a1); \
-	FMA_ROW_1(off(DX), a1, b0, Z3); \
+	FMA_ROW_1(off(DX), a1, b0, Z3)
+#define FMA_ROWS_5x1(off, b1, b0, a1) \
+	FMA_ROWS_4x1(off, b1, b0, a1); \
 	FMA_ROW_1(off(DX)(R12*1), b1, b0, Z4)
-
-// FMA_ROWS_7x1 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_7x1(off, b1, b0, a1) \
+#define FMA_ROWS_6x1(off, b1, b0, a1) \
 	FMA_ROWS_5x1(off, b1, b0, a1); \
-	FMA_ROW_1(off(DX)(R12*2), a1, b0, Z5); \
+	FMA_ROW_1(off(DX)(R12*2), a1, b0, Z5)
+#define FMA_ROWS_7x1(off, b1, b0, a1) \
+	FMA_ROWS_6x1(off, b1, b0, a1); \
 	FMA_ROW_1(off(SI), b1, b0, Z6)
-
-// FMA_ROWS_9x1 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_9x1(off, b1, b0, a1) \
+#define FMA_ROWS_8x1(off, b1, b0, a1) \
 	FMA_ROWS_7x1(off, b1, b0, a1); \
-	FMA_ROW_1(off(SI)(R12*1), a1, b0, Z7); \
+	FMA_ROW_1(off(SI)(R12*1), a1, b0, Z7)
+#define FMA_ROWS_9x1(off, b1, b0, a1) \
+	FMA_ROWS_8x1(off, b1, b0, a1); \
 	FMA_ROW_1(off(SI)(R12*2), b1, b0, Z8)
-
-// FMA_STEP_ROWS_PREFETCH_10x1 is a step of the inner dimension.
+#define FMA_ROWS_10x1(off, b1, b0, a1) \
+	FMA_ROWS_9x1(off, b1, b0, a1); \
+	FMA_ROW_1(off(R9), a1, b0, Z9)
 #define FMA_STEP_ROWS_PREFETCH_10x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z10, next); \
 	prefetch; \
-	FMA_ROWS_9x1(off, Z11, Z10, Z12); \
-	FMA_ROW_1(off(R9), Z12, Z10, Z9)
-
-// FMA_ROWS_5x2 is FMA_ROW of some rows of A, which lies row by row.
+	FMA_ROWS_10x1(off, Z11, Z10, Z12)
 #define FMA_ROWS_5x2(off, a0, b0, b1, a1) \
-	FMA_ROWS_3x2(off, a0, b0, b1, a1); \
-	FMA_ROW_2(off(DX), a1, b0, Z6, b1, Z7); \
+	FMA_ROWS_4x2(off, a0, b0, b1, a1); \
 	FMA_ROW_2(off(DX)(R12*1), a0, b0, Z8, b1, Z9)
-
-// FMA_ROWS_7x2 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_7x2(off, a0, b0, b1, a1) \
+#define FMA_ROWS_6x2(off, a0, b0, b1, a1) \
 	FMA_ROWS_5x2(off, a0, b0, b1, a1); \
-	FMA_ROW_2(off(DX)(R12*2), a1, b0, Z10, b1, Z11); \
+	FMA_ROW_2(off(DX)(R12*2), a1, b0, Z10, b1, Z11)
+#define FMA_ROWS_7x2(off, a0, b0, b1, a1) \
+	FMA_ROWS_6x2(off, a0, b0, b1, a1); \
 	FMA_ROW_2(off(SI), a0, b0, Z12, b1, Z13)
-
-// FMA_ROWS_9x2 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_9x2(off, a0, b0, b1, a1) \
+#define FMA_ROWS_8x2(off, a0, b0, b1, a1) \
 	FMA_ROWS_7x2(off, a0, b0, b1, a1); \
-	FMA_ROW_2(off(SI)(R12*1), a1, b0, Z14, b1, Z15); \
+	FMA_ROW_2(off(SI)(R12*1), a1, b0, Z14, b1, Z15)
+#define FMA_ROWS_9x2(off, a0, b0, b1, a1) \
+	FMA_ROWS_8x2(off, a0, b0, b1, a1); \
 	FMA_ROW_2(off(SI)(R12*2), a0, b0, Z16, b1, Z17)
-
-// FMA_STEP_ROWS_PREFETCH_10x2 is a step of the inner dimension.
+#define FMA_ROWS_10x2(off, a0, b0, b1, a1) \
+	FMA_ROWS_9x2(off, a0, b0, b1, a1); \
+	FMA_ROW_2(off(R9), a1, b0, Z18, b1, Z19)
 #define FMA_STEP_ROWS_PREFETCH_10x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z20, Z21, next); \
 	prefetch; \
-	FMA_ROWS_9x2(off, Z22, Z20, Z21, Z23); \
-	FMA_ROW_2(off(R9), Z23, Z20, Z18, Z21, Z19)
-
-// FMA_ROWS_11x1 is FMA_ROW of some rows of A, which lies row by row.
+	FMA_ROWS_10x2(off, Z22, Z20, Z21, Z23)
 #define FMA_ROWS_11x1(off, b1, b0, a1) \
-	FMA_ROWS_9x1(off, b1, b0, a1); \
-	FMA_ROW_1(off(R9), a1, b0, Z9); \
+	FMA_ROWS_10x1(off, b1, b0, a1); \
 	FMA_ROW_1(off(R9)(R12*1), b1, b0, Z10)
-
-// FMA_STEP_ROWS_PREFETCH_11x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_11x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z11, next); \
 	prefetch; \
 	FMA_ROWS_11x1(off, Z12, Z11, Z13)
-
-// FMA_ROWS_11x2 is FMA_ROW of some rows of A, which lies row by row.
 #define FMA_ROWS_11x2(off, a0, b0, b1, a1) \
-	FMA_ROWS_9x2(off, a0, b0, b1, a1); \
-	FMA_ROW_2(off(R9), a1, b0, Z18, b1, Z19); \
+	FMA_ROWS_10x2(off, a0, b0, b1, a1); \
 	FMA_ROW_2(off(R9)(R12*1), a0, b0, Z20, b1, Z21)
-
-// FMA_STEP_ROWS_PREFETCH_11x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_11x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z22, Z23, next); \
 	prefetch; \
 	FMA_ROWS_11x2(off, Z24, Z22, Z23, Z25)
-
-// FMA_STEP_ROWS_PREFETCH_12x1 is a step of the inner dimension.
+#define FMA_ROWS_12x1(off, b1, b0, a1) \
+	FMA_ROWS_11x1(off, b1, b0, a1); \
+	FMA_ROW_1(off(R9)(R12*2), a1, b0, Z11)
 #define FMA_STEP_ROWS_PREFETCH_12x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z12, next); \
 	prefetch; \
-	FMA_ROWS_11x1(off, Z13, Z12, Z14); \
-	FMA_ROW_1(off(R9)(R12*2), Z14, Z12, Z11)
-
-// FMA_STEP_ROWS_PREFETCH_12x2 is a step of the inner dimension.
+	FMA_ROWS_12x1(off, Z13, Z12, Z14)
+#define FMA_ROWS_12x2(off, a0, b0, b1, a1) \
+	FMA_ROWS_11x2(off, a0, b0, b1, a1); \
+	FMA_ROW_2(off(R9)(R12*2), a1, b0, Z22, b1, Z23)
 #define FMA_STEP_ROWS_PREFETCH_12x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z24, Z25, next); \
 	prefetch; \
-	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27); \
-	FMA_ROW_2(off(R9)(R12*2), Z27, Z24, Z22, Z25, Z23)
-
-// FMA_ROWS_13x1 is FMA_ROW of some rows of A, which lies row by row.
+	FMA_ROWS_12x2(off, Z26, Z24, Z25, Z27)
 #define FMA_ROWS_13x1(off, b1, b0, a1) \
-	FMA_ROWS_11x1(off, b1, b0, a1); \
-	FMA_ROW_1(off(R9)(R12*2), a1, b0, Z11); \
+	FMA_ROWS_12x1(off, b1, b0, a1); \
 	FMA_ROW_1(off(R10), b1, b0, Z12)
-
-// FMA_STEP_ROWS_PREFETCH_13x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_13x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z13, next); \
 	prefetch; \
 	FMA_ROWS_13x1(off, Z14, Z13, Z15)
-
-// FMA_ROWS_13x2 is FMA_ROW of some rows of A, which lies row by row.
 #define FMA_ROWS_13x2(off, a0, b0, b1, a1) \
-	FMA_ROWS_11x2(off, a0, b0, b1, a1); \
-	FMA_ROW_2(off(R9)(R12*2), a1, b0, Z22, b1, Z23); \
+	FMA_ROWS_12x2(off, a0, b0, b1, a1); \
 	FMA_ROW_2(off(R10), a0, b0, Z24, b1, Z25)
-
-// FMA_STEP_ROWS_PREFETCH_13x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_13x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z26, Z27, next); \
 	prefetch; \
 	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29)
-
-// FMA_STEP_ROWS_PREFETCH_14x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_14x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z14, next); \
 	prefetch; \
 	FMA_ROWS_13x1(off, Z15, Z14, Z16); \
 	FMA_ROW_1(off(R10)(R12*1), Z16, Z14, Z13)
-
-// FMA_STEP_ROWS_PREFETCH_14x2 is a step of the inner dimension.
+#define FMA_ROWS_14x2(off) \
+	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31); \
+	FMA_ROW_2(off(R10)(R12*1), Z31, Z28, Z26, Z29, Z27)
 #define FMA_STEP_ROWS_PREFETCH_14x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z28, Z29, next); \
 	prefetch; \
-	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31); \
-	FMA_ROW_2(off(R10)(R12*1), Z31, Z28, Z26, Z29, Z27)
-
-// FMA_STEP_ROWS_PREFETCH_4x1 is a step of the inner dimension.
+	FMA_ROWS_14x2(off)
 #define FMA_STEP_ROWS_PREFETCH_4x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z4, next); \
 	prefetch; \
-	FMA_ROWS_3x1(off, Z5, Z4, Z6); \
-	FMA_ROW_1(off(DX), Z6, Z4, Z3)
-
-// FMA_STEP_ROWS_PREFETCH_5x1 is a step of the inner dimension.
+	FMA_ROWS_4x1(off, Z5, Z4, Z6)
 #define FMA_STEP_ROWS_PREFETCH_5x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z5, next); \
 	prefetch; \
 	FMA_ROWS_5x1(off, Z6, Z5, Z7)
-
-// FMA_STEP_ROWS_PREFETCH_5x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_5x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z10, Z11, next); \
 	prefetch; \
 	FMA_ROWS_5x2(off, Z12, Z10, Z11, Z13)
-
-// FMA_STEP_ROWS_PREFETCH_6x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_6x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z6, next); \
 	prefetch; \
-	FMA_ROWS_5x1(off, Z7, Z6, Z8); \
-	FMA_ROW_1(off(DX)(R12*2), Z8, Z6, Z5)
-
-// FMA_STEP_ROWS_PREFETCH_6x2 is a step of the inner dimension.
+	FMA_ROWS_6x1(off, Z7, Z6, Z8)
 #define FMA_STEP_ROWS_PREFETCH_6x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z12, Z13, next); \
 	prefetch; \
-	FMA_ROWS_5x2(off, Z14, Z12, Z13, Z15); \
-	FMA_ROW_2(off(DX)(R12*2), Z15, Z12, Z10, Z13, Z11)
-
-// FMA_STEP_ROWS_PREFETCH_7x1 is a step of the inner dimension.
+	FMA_ROWS_6x2(off, Z14, Z12, Z13, Z15)
 #define FMA_STEP_ROWS_PREFETCH_7x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z7, next); \
 	prefetch; \
 	FMA_ROWS_7x1(off, Z8, Z7, Z9)
-
-// FMA_STEP_ROWS_PREFETCH_7x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_7x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z14, Z15, next); \
 	prefetch; \
 	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17)
-
-// FMA_STEP_ROWS_PREFETCH_8x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_8x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z8, next); \
 	prefetch; \
-	FMA_ROWS_7x1(off, Z9, Z8, Z10); \
-	FMA_ROW_1(off(SI)(R12*1), Z10, Z8, Z7)
-
-// FMA_STEP_ROWS_PREFETCH_8x2 is a step of the inner dimension.
+	FMA_ROWS_8x1(off, Z9, Z8, Z10)
 #define FMA_STEP_ROWS_PREFETCH_8x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z16, Z17, next); \
 	prefetch; \
-	FMA_ROWS_7x2(off, Z18, Z16, Z17, Z19); \
-	FMA_ROW_2(off(SI)(R12*1), Z19, Z16, Z14, Z17, Z15)
-
-// FMA_STEP_ROWS_PREFETCH_9x1 is a step of the inner dimension.
+	FMA_ROWS_8x2(off, Z18, Z16, Z17, Z19)
 #define FMA_STEP_ROWS_PREFETCH_9x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z9, next); \
 	prefetch; \
 	FMA_ROWS_9x1(off, Z10, Z9, Z11)
-
-// FMA_STEP_ROWS_PREFETCH_9x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_9x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z18, Z19, next); \
 	prefetch; \
 	FMA_ROWS_9x2(off, Z20, Z18, Z19, Z21)
-
-// LOAD_MASK_1 loads the mask of the columns to K1, and of the upper ones to K2.
 #define LOAD_MASK_1 \
 	MOVQ mask+72(FP), DX; \
 	KMOVW DX, K1
-
-// POINT_A_3 sets a pointer for every three rows of A.
 #define POINT_A_3 \
 	LEAQ (AX)(R12*2), DX; \
 	ADDQ R12, DX; \
 	LEAQ (DX)(R12*2), SI; \
 	ADDQ R12, SI
-
-// POINT_A_4 sets a pointer for every three rows of A.
 #define POINT_A_4 \
 	LEAQ (AX)(R12*2), DX; \
 	ADDQ R12, DX; \
@@ -959,8 +733,6 @@ store: \
 	ADDQ R12, SI; \
 	LEAQ (SI)(R12*2), R9; \
 	ADDQ R12, R9
-
-// POINT_A_5 sets a pointer for every three rows of A.
 #define POINT_A_5 \
 	LEAQ (AX)(R12*2), DX; \
 	ADDQ R12, DX; \
@@ -970,289 +742,191 @@ store: \
 	ADDQ R12, R9; \
 	LEAQ (R9)(R12*2), R10; \
 	ADDQ R12, R10
-
-// PREFETCHW_C_1x1 prefetches rows of the result for a write.
-#define PREFETCHW_C_1x1 \
-	PREFETCHW(0, NUM_DX)
-
-// PREFETCHW_C_2x1 prefetches rows of the result for a write.
+#define PREFETCHW_C_1x1 PREFETCHW(0, NUM_DX)
 #define PREFETCHW_C_2x1 \
 	PREFETCHW_C_1x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
-
-// PREFETCHW_C_3x1 prefetches rows of the result for a write.
 #define PREFETCHW_C_3x1 \
 	PREFETCHW_C_2x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
-
-// PREFETCHW_C_4x1 prefetches rows of the result for a write.
 #define PREFETCHW_C_4x1 \
 	PREFETCHW_C_3x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
-
-// PREFETCHW_C_5x1 prefetches rows of the result for a write.
 #define PREFETCHW_C_5x1 \
 	PREFETCHW_C_4x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
-
-// PREFETCHW_C_6x1 prefetches rows of the result for a write.
 #define PREFETCHW_C_6x1 \
 	PREFETCHW_C_5x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
-
-// PREFETCHW_C_7x1 prefetches rows of the result for a write.
 #define PREFETCHW_C_7x1 \
 	PREFETCHW_C_6x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
-
-// PREFETCHW_C_8x1 prefetches rows of the result for a write.
 #define PREFETCHW_C_8x1 \
 	PREFETCHW_C_7x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
-
-// PREFETCHW_C_9x1 prefetches rows of the result for a write.
 #define PREFETCHW_C_9x1 \
 	PREFETCHW_C_8x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
-
-// PREFETCHW_C_10x1 prefetches rows of the result for a write.
 #define PREFETCHW_C_10x1 \
 	PREFETCHW_C_9x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
-
-// PREFETCHW_C_5x2 prefetches rows of the result for a write.
 #define PREFETCHW_C_5x2 \
 	PREFETCHW_C_4x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
-
-// PREFETCHW_C_6x2 prefetches rows of the result for a write.
 #define PREFETCHW_C_6x2 \
 	PREFETCHW_C_5x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
-
-// PREFETCHW_C_7x2 prefetches rows of the result for a write.
 #define PREFETCHW_C_7x2 \
 	PREFETCHW_C_6x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
-
-// PREFETCHW_C_8x2 prefetches rows of the result for a write.
 #define PREFETCHW_C_8x2 \
 	PREFETCHW_C_7x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
-
-// PREFETCHW_C_9x2 prefetches rows of the result for a write.
 #define PREFETCHW_C_9x2 \
 	PREFETCHW_C_8x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
-
-// PREFETCHW_C_10x2 prefetches rows of the result for a write.
 #define PREFETCHW_C_10x2 \
 	PREFETCHW_C_9x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
-
-// PREFETCHW_C_11x1 prefetches rows of the result for a write.
 #define PREFETCHW_C_11x1 \
 	PREFETCHW_C_10x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
-
-// PREFETCHW_C_11x2 prefetches rows of the result for a write.
 #define PREFETCHW_C_11x2 \
 	PREFETCHW_C_10x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
-
-// PREFETCHW_C_12x1 prefetches rows of the result for a write.
 #define PREFETCHW_C_12x1 \
 	PREFETCHW_C_11x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
-
-// PREFETCHW_C_12x2 prefetches rows of the result for a write.
 #define PREFETCHW_C_12x2 \
 	PREFETCHW_C_11x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
-
-// PREFETCHW_C_13x1 prefetches rows of the result for a write.
 #define PREFETCHW_C_13x1 \
 	PREFETCHW_C_12x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
-
-// PREFETCHW_C_13x2 prefetches rows of the result for a write.
 #define PREFETCHW_C_13x2 \
 	PREFETCHW_C_12x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
-
-// PREFETCHW_C_14x1 prefetches rows of the result for a write.
 #define PREFETCHW_C_14x1 \
 	PREFETCHW_C_13x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
-
-// PREFETCHW_C_14x2 prefetches rows of the result for a write.
 #define PREFETCHW_C_14x2 \
 	PREFETCHW_C_13x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
-
-// ZERO_C_1x1 clears the accumulators of rows of the result.
-#define ZERO_C_1x1 \
-	VPXORD Z0, Z0, Z0
-
-// ZERO_C_2x1 clears the accumulators of rows of the result.
+#define ZERO_C_1x1 VPXORD Z0, Z0, Z0
 #define ZERO_C_2x1 \
 	ZERO_C_1x1; \
 	VPXORD Z1, Z1, Z1
-
-// ZERO_C_3x1 clears the accumulators of rows of the result.
 #define ZERO_C_3x1 \
 	ZERO_C_2x1; \
 	VPXORD Z2, Z2, Z2
-
-// ZERO_C_4x1 clears the accumulators of rows of the result.
 #define ZERO_C_4x1 \
 	ZERO_C_3x1; \
 	VPXORD Z3, Z3, Z3
-
-// ZERO_C_5x1 clears the accumulators of rows of the result.
 #define ZERO_C_5x1 \
 	ZERO_C_4x1; \
 	VPXORD Z4, Z4, Z4
-
-// ZERO_C_6x1 clears the accumulators of rows of the result.
 #define ZERO_C_6x1 \
 	ZERO_C_5x1; \
 	VPXORD Z5, Z5, Z5
-
-// ZERO_C_7x1 clears the accumulators of rows of the result.
 #define ZERO_C_7x1 \
 	ZERO_C_6x1; \
 	VPXORD Z6, Z6, Z6
-
-// ZERO_C_8x1 clears the accumulators of rows of the result.
 #define ZERO_C_8x1 \
 	ZERO_C_7x1; \
 	VPXORD Z7, Z7, Z7
-
-// ZERO_C_9x1 clears the accumulators of rows of the result.
 #define ZERO_C_9x1 \
 	ZERO_C_8x1; \
 	VPXORD Z8, Z8, Z8
-
-// ZERO_C_10x1 clears the accumulators of rows of the result.
 #define ZERO_C_10x1 \
 	ZERO_C_9x1; \
 	VPXORD Z9, Z9, Z9
-
-// ZERO_C_5x2 clears the accumulators of rows of the result.
 #define ZERO_C_5x2 \
 	ZERO_C_4x2; \
 	VPXORD Z8, Z8, Z8; \
 	VPXORD Z9, Z9, Z9
-
-// ZERO_C_6x2 clears the accumulators of rows of the result.
 #define ZERO_C_6x2 \
 	ZERO_C_5x2; \
 	VPXORD Z10, Z10, Z10; \
 	VPXORD Z11, Z11, Z11
-
-// ZERO_C_7x2 clears the accumulators of rows of the result.
 #define ZERO_C_7x2 \
 	ZERO_C_6x2; \
 	VPXORD Z12, Z12, Z12; \
 	VPXORD Z13, Z13, Z13
-
-// ZERO_C_8x2 clears the accumulators of rows of the result.
 #define ZERO_C_8x2 \
 	ZERO_C_7x2; \
 	VPXORD Z14, Z14, Z14; \
 	VPXORD Z15, Z15, Z15
-
-// ZERO_C_9x2 clears the accumulators of rows of the result.
 #define ZERO_C_9x2 \
 	ZERO_C_8x2; \
 	VPXORD Z16, Z16, Z16; \
 	VPXORD Z17, Z17, Z17
-
-// ZERO_C_10x2 clears the accumulators of rows of the result.
 #define ZERO_C_10x2 \
 	ZERO_C_9x2; \
 	VPXORD Z18, Z18, Z18; \
 	VPXORD Z19, Z19, Z19
-
-// ZERO_C_11x1 clears the accumulators of rows of the result.
 #define ZERO_C_11x1 \
 	ZERO_C_10x1; \
 	VPXORD Z10, Z10, Z10
-
-// ZERO_C_11x2 clears the accumulators of rows of the result.
 #define ZERO_C_11x2 \
 	ZERO_C_10x2; \
 	VPXORD Z20, Z20, Z20; \
 	VPXORD Z21, Z21, Z21
-
-// ZERO_C_12x1 clears the accumulators of rows of the result.
 #define ZERO_C_12x1 \
 	ZERO_C_11x1; \
 	VPXORD Z11, Z11, Z11
-
-// ZERO_C_12x2 clears the accumulators of rows of the result.
 #define ZERO_C_12x2 \
 	ZERO_C_11x2; \
 	VPXORD Z22, Z22, Z22; \
 	VPXORD Z23, Z23, Z23
-
-// ZERO_C_13x1 clears the accumulators of rows of the result.
 #define ZERO_C_13x1 \
 	ZERO_C_12x1; \
 	VPXORD Z12, Z12, Z12
-
-// ZERO_C_13x2 clears the accumulators of rows of the result.
 #define ZERO_C_13x2 \
 	ZERO_C_12x2; \
 	VPXORD Z24, Z24, Z24; \
 	VPXORD Z25, Z25, Z25
-
-// ZERO_C_14x1 clears the accumulators of rows of the result.
 #define ZERO_C_14x1 \
 	ZERO_C_13x1; \
 	VPXORD Z13, Z13, Z13
-
-// ZERO_C_14x2 clears the accumulators of rows of the result.
 #define ZERO_C_14x2 \
 	ZERO_C_13x2; \
 	VPXORD Z26, Z26, Z26; \
 	VPXORD Z27, Z27, Z27
 
-// KERNEL_ROWS is a Kernel whose A lies row by row.
+// KERNEL_ROWS is a Kernel that reads rows of A.
 #define KERNEL_ROWS(mask, prefetchw, zero, point, step, prefetch0, prefetch1, prefetch2, prefetch3, advance, add, store) \
 	LOAD_KERNEL_ARGS; \
 	mask; \
@@ -1275,7 +949,7 @@ store: \
 	JNZ rest; \
 	END_C(add, store)
 
-// POINT_PREFETCH_A sets SI to what is prefetched of A.
+// POINT_PREFETCH_A sets SI to the next prefetch of A.
 #define POINT_PREFETCH_A \
 	MOVQ R12, SI; \
 	SHLQ $5, SI; \
@@ -1285,51 +959,54 @@ store: \
 #define THREE_STRIDES \
 	LEAQ (R13)(R13*2), R11; \
 	LEAQ (R12)(R12*2), R10
-
-// ADVANCE_INNER_PREFETCH moves the pointers to A and B.
 #define ADVANCE_INNER_PREFETCH(n) \
 	LEAQ (BX)(R13*n), BX; \
 	LEAQ (R14)(R13*n), R14; \
 	LEAQ (AX)(R12*n), AX; \
 	LEAQ (SI)(R12*n), SI
 
-// FMA_INNER_3x2 is FMA_ROW of some rows of A, which lies k by k.
-#define FMA_INNER_3x2(a, a0, b0, b1, a1) \
+// FMA_INNER_2x2 is FMA_ROW for some rows of a transposed A.
+#define FMA_INNER_2x2(a, a0, b0, b1, a1) \
 	FMA_ROW_2(a, a0, b0, Z0, b1, Z1); \
-	FMA_ROW_2(4 a, a1, b0, Z2, b1, Z3); \
+	FMA_ROW_2(4 a, a1, b0, Z2, b1, Z3)
+#define FMA_INNER_3x2(a, a0, b0, b1, a1) \
+	FMA_INNER_2x2(a, a0, b0, b1, a1); \
 	FMA_ROW_2(8 a, a0, b0, Z4, b1, Z5)
-
-// FMA_INNER_5x2 is FMA_ROW of some rows of A, which lies k by k.
-#define FMA_INNER_5x2(a, a0, b0, b1, a1) \
+#define FMA_INNER_4x2(a, a0, b0, b1, a1) \
 	FMA_INNER_3x2(a, a0, b0, b1, a1); \
-	FMA_ROW_2(12 a, a1, b0, Z6, b1, Z7); \
+	FMA_ROW_2(12 a, a1, b0, Z6, b1, Z7)
+#define FMA_INNER_5x2(a, a0, b0, b1, a1) \
+	FMA_INNER_4x2(a, a0, b0, b1, a1); \
 	FMA_ROW_2(16 a, a0, b0, Z8, b1, Z9)
-
-// FMA_INNER_7x2 is FMA_ROW of some rows of A, which lies k by k.
-#define FMA_INNER_7x2(a, a0, b0, b1, a1) \
+#define FMA_INNER_6x2(a, a0, b0, b1, a1) \
 	FMA_INNER_5x2(a, a0, b0, b1, a1); \
-	FMA_ROW_2(20 a, a1, b0, Z10, b1, Z11); \
+	FMA_ROW_2(20 a, a1, b0, Z10, b1, Z11)
+#define FMA_INNER_7x2(a, a0, b0, b1, a1) \
+	FMA_INNER_6x2(a, a0, b0, b1, a1); \
 	FMA_ROW_2(24 a, a0, b0, Z12, b1, Z13)
-
-// FMA_INNER_9x2 is FMA_ROW of some rows of A, which lies k by k.
-#define FMA_INNER_9x2(a, a0, b0, b1, a1) \
+#define FMA_INNER_8x2(a, a0, b0, b1, a1) \
 	FMA_INNER_7x2(a, a0, b0, b1, a1); \
-	FMA_ROW_2(28 a, a1, b0, Z14, b1, Z15); \
+	FMA_ROW_2(28 a, a1, b0, Z14, b1, Z15)
+#define FMA_INNER_9x2(a, a0, b0, b1, a1) \
+	FMA_INNER_8x2(a, a0, b0, b1, a1); \
 	FMA_ROW_2(32 a, a0, b0, Z16, b1, Z17)
-
-// FMA_INNER_11x2 is FMA_ROW of some rows of A, which lies k by k.
-#define FMA_INNER_11x2(a, a0, b0, b1, a1) \
+#define FMA_INNER_10x2(a, a0, b0, b1, a1) \
 	FMA_INNER_9x2(a, a0, b0, b1, a1); \
-	FMA_ROW_2(36 a, a1, b0, Z18, b1, Z19); \
+	FMA_ROW_2(36 a, a1, b0, Z18, b1, Z19)
+#define FMA_INNER_11x2(a, a0, b0, b1, a1) \
+	FMA_INNER_10x2(a, a0, b0, b1, a1); \
 	FMA_ROW_2(40 a, a0, b0, Z20, b1, Z21)
-
-// FMA_INNER_13x2 is FMA_ROW of some rows of A, which lies k by k.
-#define FMA_INNER_13x2(a, a0, b0, b1, a1) \
+#define FMA_INNER_12x2(a, a0, b0, b1, a1) \
 	FMA_INNER_11x2(a, a0, b0, b1, a1); \
-	FMA_ROW_2(44 a, a1, b0, Z22, b1, Z23); \
+	FMA_ROW_2(44 a, a1, b0, Z22, b1, Z23)
+#define FMA_INNER_13x2(a, a0, b0, b1, a1) \
+	FMA_INNER_12x2(a, a0, b0, b1, a1); \
 	FMA_ROW_2(48 a, a0, b0, Z24, b1, Z25)
+#define FMA_INNER_14x2(a) \
+	FMA_INNER_13x2(a, Z30, Z28, Z29, Z31); \
+	FMA_ROW_2(52 a, Z31, Z28, Z26, Z29, Z27)
 
-// KERNEL_INNER is a Kernel whose A lies k by k.
+// KERNEL_INNER is a Kernel that reads a transposed A.
 #define KERNEL_INNER(mask, prefetchw, zero, step, add, store) \
 	LOAD_KERNEL_ARGS; \
 	mask; \
@@ -1359,8 +1036,6 @@ store: \
 	MOVQ s+16(FP), AX; \
 	MOVQ lds+24(FP), R8; \
 	MOVQ n+32(FP), CX
-
-// POINT_A_1 sets a pointer for every three rows of A.
 #define POINT_A_1
 
 // LOAD_RUNS_ARGS loads the arguments of a PixelRuns: R12 is lda, R13 ldb, DI d, R8 ldd.
@@ -1379,7 +1054,7 @@ store: \
 	ADDQ a+8(FP), AX; \
 	ADDQ b+24(FP), BX
 
-// RUNS_KERNEL_ROWS is a PixelRuns whose A lies row by row.
+// RUNS_KERNEL_ROWS is a PixelRuns that reads rows of A.
 #define RUNS_KERNEL_ROWS(mask, prefetchw, zero, point, step, prefetch0, prefetch1, prefetch2, prefetch3, advance, add, store) \
 	LOAD_RUNS_ARGS; \
 	mask; \
@@ -1408,7 +1083,7 @@ next: \
 	JNZ run; \
 	END_C(add, store)
 
-// BF16_CONSTANTS loads what ROUND_BF16 reads.
+// BF16_CONSTANTS loads the constants of ROUND_BF16.
 #define BF16_CONSTANTS(bias, one, odd, quiet) \
 	MOVL $0x7fff, DX; \
 	VPBROADCASTD DX, bias; \
@@ -1446,8 +1121,6 @@ next: \
 	MOVQ b+24(FP), BX; \
 	MOVQ d+32(FP), DI; \
 	MOVQ ldd+40(FP), R8
-
-// ADVANCE_INNER moves the pointers to A and B.
 #define ADVANCE_INNER(n) \
 	LEAQ (BX)(R13*n), BX; \
 	LEAQ (R14)(R13*n), R14; \

@@ -37,8 +37,6 @@ store: \
 	MOVD ldd+64(FP), R9; \
 	STORE_PAIRS(F0, F2, F4); \
 	RET
-
-// END_PAIRS_2 adds s to the sums unless it is nil, stores them as rows, and returns.
 #define END_PAIRS_2 \
 sum: \
 	UNPAIR_TWO_ROWS(V1, V0, V3, V2, V5, V4); \
@@ -53,8 +51,6 @@ store: \
 	STORE_PAIRS(F0, F2, F4); \
 	STORE_PAIRS(F1, F3, F5); \
 	RET
-
-// END_PAIRS_3 adds s to the sums unless it is nil, stores them as rows, and returns.
 #define END_PAIRS_3 \
 sum: \
 	UNPAIR_TWO_ROWS(V1, V0, V3, V2, V5, V4); \
@@ -68,8 +64,6 @@ store: \
 	MOVD ldd+64(FP), R9; \
 	STORE_PAIRS_ROWS_3; \
 	RET
-
-// END_PAIRS_4 adds s to the sums unless it is nil, stores them as rows, and returns.
 #define END_PAIRS_4 \
 sum: \
 	UNPAIR_TWO_ROWS(V1, V0, V3, V2, V5, V4); \
@@ -85,8 +79,6 @@ store: \
 	STORE_PAIRS_ROWS_3; \
 	STORE_PAIRS(F7, F9, F11); \
 	RET
-
-// END_PAIRS_5 adds s to the sums unless it is nil, stores them as rows, and returns.
 #define END_PAIRS_5 \
 sum: \
 	UNPAIR_TWO_ROWS(V1, V0, V3, V2, V5, V4); \
@@ -101,8 +93,6 @@ store: \
 	MOVD ldd+64(FP), R9; \
 	STORE_PAIRS_ROWS_5; \
 	RET
-
-// END_PAIRS_6 adds s to the sums unless it is nil, stores them as rows, and returns.
 #define END_PAIRS_6 \
 sum: \
 	UNPAIR_TWO_ROWS(V1, V0, V3, V2, V5, V4); \
@@ -119,8 +109,6 @@ store: \
 	STORE_PAIRS_ROWS_5; \
 	STORE_PAIRS(F13, F15, F17); \
 	RET
-
-// END_PAIRS_7 adds s to the sums unless it is nil, stores them as rows, and returns.
 #define END_PAIRS_7 \
 sum: \
 	UNPAIR_TWO_ROWS(V1, V0, V3, V2, V5, V4); \
@@ -130,18 +118,12 @@ sum: \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
-	ADD_S_PAIRS_ROWS_5; \
-	ADD_S_PAIRS(13); \
-	ADD_S_PAIRS(18); \
+	ADD_S_PAIRS_ROWS_7; \
 store: \
 	MOVD d+56(FP), R1; \
 	MOVD ldd+64(FP), R9; \
-	STORE_PAIRS_ROWS_5; \
-	STORE_PAIRS(F13, F15, F17); \
-	STORE_PAIRS(F18, F20, F22); \
+	STORE_PAIRS_ROWS_7; \
 	RET
-
-// END_PAIRS_8 adds s to the sums unless it is nil, stores them as rows, and returns.
 #define END_PAIRS_8 \
 sum: \
 	UNPAIR_TWO_ROWS(V1, V0, V3, V2, V5, V4); \
@@ -151,16 +133,12 @@ sum: \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
-	ADD_S_PAIRS_ROWS_5; \
-	ADD_S_PAIRS(13); \
-	ADD_S_PAIRS(18); \
+	ADD_S_PAIRS_ROWS_7; \
 	ADD_S_PAIRS(19); \
 store: \
 	MOVD d+56(FP), R1; \
 	MOVD ldd+64(FP), R9; \
-	STORE_PAIRS_ROWS_5; \
-	STORE_PAIRS(F13, F15, F17); \
-	STORE_PAIRS(F18, F20, F22); \
+	STORE_PAIRS_ROWS_7; \
 	STORE_PAIRS(F19, F21, F23); \
 	RET
 
@@ -176,15 +154,10 @@ store: \
 #define POINT_ROWS_1
 
 // ZERO_V_1 clears registers.
-#define ZERO_V_1 \
-	VEOR V0.B16, V0.B16, V0.B16
-
-// ZERO_V_2 clears registers.
+#define ZERO_V_1 VEOR V0.B16, V0.B16, V0.B16
 #define ZERO_V_2 \
 	ZERO_V_1; \
 	VEOR V1.B16, V1.B16, V1.B16
-
-// ZERO_V_3 clears registers.
 #define ZERO_V_3 \
 	ZERO_V_2; \
 	VEOR V2.B16, V2.B16, V2.B16
@@ -201,8 +174,7 @@ store: \
 	FMA_LANES(a, 0, acc)
 
 // FMA_ROWS_NEON_1 is FMA_ROW_NEON of some rows of A.
-#define FMA_ROWS_NEON_1 \
-	FMA_ROW_NEON(R1, F27, 27, 0)
+#define FMA_ROWS_NEON_1 FMA_ROW_NEON(R1, F27, 27, 0)
 
 // ADD_S_ROW adds rows of s to the accumulators.
 #define ADD_S_ROW(acc) \
@@ -211,17 +183,14 @@ store: \
 	FADD_S4(24, acc, acc); \
 	FADD_S4(25, (acc+1), (acc+1)); \
 	FADD_S4(26, (acc+2), (acc+2))
-
-// ADD_S_1 adds rows of s to the accumulators.
-#define ADD_S_1 \
-	ADD_S_ROW(0)
+#define ADD_S_1 ADD_S_ROW(0)
 
 // STORE_C_1 stores rows of the result.
 #define STORE_C_1 \
 	VST1 [V0.S4, V1.S4, V2.S4], (R1); \
 	ADD R9, R1, R1
 
-// KERNEL_ROWS is a Kernel whose A lies row by row.
+// KERNEL_ROWS is a Kernel that reads rows of A.
 #define KERNEL_ROWS(point, zero, fma, add, store) \
 	LOAD_ROWS_ARGS; \
 	point; \
@@ -239,36 +208,22 @@ loop: \
 TEXT ·f32NEONRows1x12(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(POINT_ROWS_1, ZERO_V_3, FMA_ROWS_NEON_1, ADD_S_1, STORE_C_1)
 
-// POINT_ROWS_2 points R2 and the next ones to rows of A.
-#define POINT_ROWS_2 \
-	ADD R9, R1, R2
-
-// ZERO_V_4 clears registers.
+#define POINT_ROWS_2 ADD R9, R1, R2
 #define ZERO_V_4 \
 	ZERO_V_3; \
 	VEOR V3.B16, V3.B16, V3.B16
-
-// ZERO_V_5 clears registers.
 #define ZERO_V_5 \
 	ZERO_V_4; \
 	VEOR V4.B16, V4.B16, V4.B16
-
-// ZERO_V_6 clears registers.
 #define ZERO_V_6 \
 	ZERO_V_5; \
 	VEOR V5.B16, V5.B16, V5.B16
-
-// FMA_ROWS_NEON_2 is FMA_ROW_NEON of some rows of A.
 #define FMA_ROWS_NEON_2 \
 	FMA_ROWS_NEON_1; \
 	FMA_ROW_NEON(R2, F28, 28, 3)
-
-// ADD_S_2 adds rows of s to the accumulators.
 #define ADD_S_2 \
 	ADD_S_1; \
 	ADD_S_ROW(3)
-
-// STORE_C_2 stores rows of the result.
 #define STORE_C_2 \
 	STORE_C_1; \
 	VST1 [V3.S4, V4.S4, V5.S4], (R1); \
@@ -278,37 +233,24 @@ TEXT ·f32NEONRows1x12(SB), NOSPLIT, $0-80
 TEXT ·f32NEONRows2x12(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(POINT_ROWS_2, ZERO_V_6, FMA_ROWS_NEON_2, ADD_S_2, STORE_C_2)
 
-// POINT_ROWS_3 points R2 and the next ones to rows of A.
 #define POINT_ROWS_3 \
 	ADD R9, R1, R2; \
 	ADD R9, R2, R3
-
-// ZERO_V_7 clears registers.
 #define ZERO_V_7 \
 	ZERO_V_6; \
 	VEOR V6.B16, V6.B16, V6.B16
-
-// ZERO_V_8 clears registers.
 #define ZERO_V_8 \
 	ZERO_V_7; \
 	VEOR V7.B16, V7.B16, V7.B16
-
-// ZERO_V_9 clears registers.
 #define ZERO_V_9 \
 	ZERO_V_8; \
 	VEOR V8.B16, V8.B16, V8.B16
-
-// FMA_ROWS_NEON_3 is FMA_ROW_NEON of some rows of A.
 #define FMA_ROWS_NEON_3 \
 	FMA_ROWS_NEON_2; \
 	FMA_ROW_NEON(R3, F29, 29, 6)
-
-// ADD_S_3 adds rows of s to the accumulators.
 #define ADD_S_3 \
 	ADD_S_2; \
 	ADD_S_ROW(6)
-
-// STORE_C_3 stores rows of the result.
 #define STORE_C_3 \
 	STORE_C_2; \
 	VST1 [V6.S4, V7.S4, V8.S4], (R1); \
@@ -318,38 +260,25 @@ TEXT ·f32NEONRows2x12(SB), NOSPLIT, $0-80
 TEXT ·f32NEONRows3x12(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(POINT_ROWS_3, ZERO_V_9, FMA_ROWS_NEON_3, ADD_S_3, STORE_C_3)
 
-// POINT_ROWS_4 points R2 and the next ones to rows of A.
 #define POINT_ROWS_4 \
 	ADD R9, R1, R2; \
 	ADD R9, R2, R3; \
 	ADD R9, R3, R4
-
-// ZERO_V_10 clears registers.
 #define ZERO_V_10 \
 	ZERO_V_9; \
 	VEOR V9.B16, V9.B16, V9.B16
-
-// ZERO_V_11 clears registers.
 #define ZERO_V_11 \
 	ZERO_V_10; \
 	VEOR V10.B16, V10.B16, V10.B16
-
-// ZERO_V_12 clears registers.
 #define ZERO_V_12 \
 	ZERO_V_11; \
 	VEOR V11.B16, V11.B16, V11.B16
-
-// FMA_ROWS_NEON_4 is FMA_ROW_NEON of some rows of A.
 #define FMA_ROWS_NEON_4 \
 	FMA_ROWS_NEON_3; \
 	FMA_ROW_NEON(R4, F30, 30, 9)
-
-// ADD_S_4 adds rows of s to the accumulators.
 #define ADD_S_4 \
 	ADD_S_3; \
 	ADD_S_ROW(9)
-
-// STORE_C_4 stores rows of the result.
 #define STORE_C_4 \
 	STORE_C_3; \
 	VST1 [V9.S4, V10.S4, V11.S4], (R1); \
@@ -359,39 +288,26 @@ TEXT ·f32NEONRows3x12(SB), NOSPLIT, $0-80
 TEXT ·f32NEONRows4x12(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(POINT_ROWS_4, ZERO_V_12, FMA_ROWS_NEON_4, ADD_S_4, STORE_C_4)
 
-// POINT_ROWS_5 points R2 and the next ones to rows of A.
 #define POINT_ROWS_5 \
 	ADD R9, R1, R2; \
 	ADD R9, R2, R3; \
 	ADD R9, R3, R4; \
 	ADD R9, R4, R5
-
-// ZERO_V_13 clears registers.
 #define ZERO_V_13 \
 	ZERO_V_12; \
 	VEOR V12.B16, V12.B16, V12.B16
-
-// ZERO_V_14 clears registers.
 #define ZERO_V_14 \
 	ZERO_V_13; \
 	VEOR V13.B16, V13.B16, V13.B16
-
-// ZERO_V_15 clears registers.
 #define ZERO_V_15 \
 	ZERO_V_14; \
 	VEOR V14.B16, V14.B16, V14.B16
-
-// FMA_ROWS_NEON_5 is FMA_ROW_NEON of some rows of A.
 #define FMA_ROWS_NEON_5 \
 	FMA_ROWS_NEON_4; \
 	FMA_ROW_NEON(R5, F31, 31, 12)
-
-// ADD_S_5 adds rows of s to the accumulators.
 #define ADD_S_5 \
 	ADD_S_4; \
 	ADD_S_ROW(12)
-
-// STORE_C_5 stores rows of the result.
 #define STORE_C_5 \
 	STORE_C_4; \
 	VST1 [V12.S4, V13.S4, V14.S4], (R1); \
@@ -401,40 +317,27 @@ TEXT ·f32NEONRows4x12(SB), NOSPLIT, $0-80
 TEXT ·f32NEONRows5x12(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(POINT_ROWS_5, ZERO_V_15, FMA_ROWS_NEON_5, ADD_S_5, STORE_C_5)
 
-// POINT_ROWS_6 points R2 and the next ones to rows of A.
 #define POINT_ROWS_6 \
 	ADD R9, R1, R2; \
 	ADD R9, R2, R3; \
 	ADD R9, R3, R4; \
 	ADD R9, R4, R5; \
 	ADD R9, R5, R6
-
-// ZERO_V_16 clears registers.
 #define ZERO_V_16 \
 	ZERO_V_15; \
 	VEOR V15.B16, V15.B16, V15.B16
-
-// ZERO_V_17 clears registers.
 #define ZERO_V_17 \
 	ZERO_V_16; \
 	VEOR V16.B16, V16.B16, V16.B16
-
-// ZERO_V_18 clears registers.
 #define ZERO_V_18 \
 	ZERO_V_17; \
 	VEOR V17.B16, V17.B16, V17.B16
-
-// FMA_ROWS_NEON_6 is FMA_ROW_NEON of some rows of A.
 #define FMA_ROWS_NEON_6 \
 	FMA_ROWS_NEON_5; \
 	FMA_ROW_NEON(R6, F27, 27, 15)
-
-// ADD_S_6 adds rows of s to the accumulators.
 #define ADD_S_6 \
 	ADD_S_5; \
 	ADD_S_ROW(15)
-
-// STORE_C_6 stores rows of the result.
 #define STORE_C_6 \
 	STORE_C_5; \
 	VST1 [V15.S4, V16.S4, V17.S4], (R1); \
@@ -444,7 +347,6 @@ TEXT ·f32NEONRows5x12(SB), NOSPLIT, $0-80
 TEXT ·f32NEONRows6x12(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(POINT_ROWS_6, ZERO_V_18, FMA_ROWS_NEON_6, ADD_S_6, STORE_C_6)
 
-// POINT_ROWS_7 points R2 and the next ones to rows of A.
 #define POINT_ROWS_7 \
 	ADD R9, R1, R2; \
 	ADD R9, R2, R3; \
@@ -452,33 +354,21 @@ TEXT ·f32NEONRows6x12(SB), NOSPLIT, $0-80
 	ADD R9, R4, R5; \
 	ADD R9, R5, R6; \
 	ADD R9, R6, R7
-
-// ZERO_V_19 clears registers.
 #define ZERO_V_19 \
 	ZERO_V_18; \
 	VEOR V18.B16, V18.B16, V18.B16
-
-// ZERO_V_20 clears registers.
 #define ZERO_V_20 \
 	ZERO_V_19; \
 	VEOR V19.B16, V19.B16, V19.B16
-
-// ZERO_V_21 clears registers.
 #define ZERO_V_21 \
 	ZERO_V_20; \
 	VEOR V20.B16, V20.B16, V20.B16
-
-// FMA_ROWS_NEON_7 is FMA_ROW_NEON of some rows of A.
 #define FMA_ROWS_NEON_7 \
 	FMA_ROWS_NEON_6; \
 	FMA_ROW_NEON(R7, F28, 28, 18)
-
-// ADD_S_7 adds rows of s to the accumulators.
 #define ADD_S_7 \
 	ADD_S_6; \
 	ADD_S_ROW(18)
-
-// STORE_C_7 stores rows of the result.
 #define STORE_C_7 \
 	STORE_C_6; \
 	VST1 [V18.S4, V19.S4, V20.S4], (R1); \
@@ -488,7 +378,6 @@ TEXT ·f32NEONRows6x12(SB), NOSPLIT, $0-80
 TEXT ·f32NEONRows7x12(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(POINT_ROWS_7, ZERO_V_21, FMA_ROWS_NEON_7, ADD_S_7, STORE_C_7)
 
-// POINT_ROWS_8 points R2 and the next ones to rows of A.
 #define POINT_ROWS_8 \
 	ADD R9, R1, R2; \
 	ADD R9, R2, R3; \
@@ -497,33 +386,21 @@ TEXT ·f32NEONRows7x12(SB), NOSPLIT, $0-80
 	ADD R9, R5, R6; \
 	ADD R9, R6, R7; \
 	ADD R9, R7, R8
-
-// ZERO_V_22 clears registers.
 #define ZERO_V_22 \
 	ZERO_V_21; \
 	VEOR V21.B16, V21.B16, V21.B16
-
-// ZERO_V_23 clears registers.
 #define ZERO_V_23 \
 	ZERO_V_22; \
 	VEOR V22.B16, V22.B16, V22.B16
-
-// ZERO_V_24 clears registers.
 #define ZERO_V_24 \
 	ZERO_V_23; \
 	VEOR V23.B16, V23.B16, V23.B16
-
-// FMA_ROWS_NEON_8 is FMA_ROW_NEON of some rows of A.
 #define FMA_ROWS_NEON_8 \
 	FMA_ROWS_NEON_7; \
 	FMA_ROW_NEON(R8, F29, 29, 21)
-
-// ADD_S_8 adds rows of s to the accumulators.
 #define ADD_S_8 \
 	ADD_S_7; \
 	ADD_S_ROW(21)
-
-// STORE_C_8 stores rows of the result.
 #define STORE_C_8 \
 	STORE_C_7; \
 	VST1 [V21.S4, V22.S4, V23.S4], (R1); \
@@ -715,6 +592,11 @@ loop:
 	BFMMLA_S4(25, a, (acc+4)); \
 	BFMMLA_S4(29, a, (acc+5))
 
+// PAIRS_ROWS_1 loads pairs of two rows of A, or one, and multiplies them by B.
+#define PAIRS_ROWS_1(r, f, a, acc) \
+	FMOVD.P 8(r), f; \
+	BFMMLA_ROWS(a, acc)
+
 // LAST_STEP ends the loop over two steps, and begins the last one.
 #define LAST_STEP \
 	SUBS $2, R0; \
@@ -735,14 +617,17 @@ tail: \
 	VZIP2 V28.S4, V25.S4, V28.S4; \
 	VZIP1 V29.S4, V26.S4, V25.S4; \
 	VZIP2 V29.S4, V26.S4, V29.S4
+#define PAIRS_ROWS_1_LAST(r, f, a, acc) \
+	FMOVS (r), f; \
+	BFMMLA_ROWS(a, acc)
 
-// UNPAIR makes two rows of four columns of two rows by two columns each.
+// UNPAIR converts sums of two rows by two columns to two rows of four columns.
 #define UNPAIR(v, v2) \
 	VTRN1 v.D2, v2.D2, V24.D2; \
 	VTRN2 v.D2, v2.D2, v.D2; \
 	VMOV V24.B16, v2.B16
 
-// UNPAIR_TWO_ROWS makes rows of four columns of the sums of two rows.
+// UNPAIR_TWO_ROWS converts the sums of two rows to rows of four columns.
 #define UNPAIR_TWO_ROWS(v, v2, v3, v4, v5, v6) \
 	UNPAIR(v, v2); \
 	UNPAIR(v3, v4); \
@@ -770,21 +655,16 @@ TEXT ·pairsNEONRows1x12(SB), NOSPLIT, $0-80
 	ZERO_V_6
 	LOOP_OF_STEPS
 	LOAD_B_PAIRS
-	FMOVD.P 8(R1), F26
-	BFMMLA_ROWS(26, 0)
+	PAIRS_ROWS_1(R1, F26, 26, 0)
 	LAST_STEP
 	LOAD_B_LAST
-	FMOVS (R1), F26
-	BFMMLA_ROWS(26, 0)
+	PAIRS_ROWS_1_LAST(R1, F26, 26, 0)
 	END_PAIRS_1
 
-// PAIRS_ROWS_2 loads pairs of two rows of A, or one, and multiplies them by B.
 #define PAIRS_ROWS_2(r, f, r2, v, a, acc) \
 	FMOVD.P 8(r), f; \
 	VLD1.P 8(r2), v.D[1]; \
 	BFMMLA_ROWS(a, acc)
-
-// PAIRS_ROWS_2_LAST loads pairs of two rows of A, or one, and multiplies them by B.
 #define PAIRS_ROWS_2_LAST(r, f, r2, v, a, acc) \
 	FMOVS (r), f; \
 	VLD1 (r2), v.S[2]; \
@@ -808,8 +688,6 @@ TEXT ·pairsNEONRows2x12(SB), NOSPLIT, $0-80
 	ADD_S_PAIRS(0); \
 	ADD_S_PAIRS(1); \
 	ADD_S_PAIRS(6)
-
-// STORE_PAIRS_ROWS_3 stores rows of the result.
 #define STORE_PAIRS_ROWS_3 \
 	STORE_PAIRS(F0, F2, F4); \
 	STORE_PAIRS(F1, F3, F5); \
@@ -823,13 +701,11 @@ TEXT ·pairsNEONRows3x12(SB), NOSPLIT, $0-80
 	LOOP_OF_STEPS
 	LOAD_B_PAIRS
 	PAIRS_ROWS_2(R1, F26, R2, V26, 26, 0)
-	FMOVD.P 8(R3), F31
-	BFMMLA_ROWS(31, 6)
+	PAIRS_ROWS_1(R3, F31, 31, 6)
 	LAST_STEP
 	LOAD_B_LAST
 	PAIRS_ROWS_2_LAST(R1, F26, R2, V26, 26, 0)
-	FMOVS (R3), F31
-	BFMMLA_ROWS(31, 6)
+	PAIRS_ROWS_1_LAST(R3, F31, 31, 6)
 	END_PAIRS_3
 
 // func pairsNEONRows4x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -847,13 +723,10 @@ TEXT ·pairsNEONRows4x12(SB), NOSPLIT, $0-80
 	PAIRS_ROWS_2_LAST(R3, F31, R4, V31, 31, 6)
 	END_PAIRS_4
 
-// ADD_S_PAIRS_ROWS_5 adds rows of s to the sums.
 #define ADD_S_PAIRS_ROWS_5 \
 	ADD_S_PAIRS_ROWS_3; \
 	ADD_S_PAIRS(7); \
 	ADD_S_PAIRS(12)
-
-// STORE_PAIRS_ROWS_5 stores rows of the result.
 #define STORE_PAIRS_ROWS_5 \
 	STORE_PAIRS_ROWS_3; \
 	STORE_PAIRS(F7, F9, F11); \
@@ -868,14 +741,12 @@ TEXT ·pairsNEONRows5x12(SB), NOSPLIT, $0-80
 	LOAD_B_PAIRS
 	PAIRS_ROWS_2(R1, F26, R2, V26, 26, 0)
 	PAIRS_ROWS_2(R3, F31, R4, V31, 31, 6)
-	FMOVD.P 8(R5), F26
-	BFMMLA_ROWS(26, 12)
+	PAIRS_ROWS_1(R5, F26, 26, 12)
 	LAST_STEP
 	LOAD_B_LAST
 	PAIRS_ROWS_2_LAST(R1, F26, R2, V26, 26, 0)
 	PAIRS_ROWS_2_LAST(R3, F31, R4, V31, 31, 6)
-	FMOVS (R5), F26
-	BFMMLA_ROWS(26, 12)
+	PAIRS_ROWS_1_LAST(R5, F26, 26, 12)
 	END_PAIRS_5
 
 // func pairsNEONRows6x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -895,6 +766,15 @@ TEXT ·pairsNEONRows6x12(SB), NOSPLIT, $0-80
 	PAIRS_ROWS_2_LAST(R5, F26, R6, V26, 26, 12)
 	END_PAIRS_6
 
+#define ADD_S_PAIRS_ROWS_7 \
+	ADD_S_PAIRS_ROWS_5; \
+	ADD_S_PAIRS(13); \
+	ADD_S_PAIRS(18)
+#define STORE_PAIRS_ROWS_7 \
+	STORE_PAIRS_ROWS_5; \
+	STORE_PAIRS(F13, F15, F17); \
+	STORE_PAIRS(F18, F20, F22)
+
 // func pairsNEONRows7x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsNEONRows7x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
@@ -905,15 +785,13 @@ TEXT ·pairsNEONRows7x12(SB), NOSPLIT, $0-80
 	PAIRS_ROWS_2(R1, F26, R2, V26, 26, 0)
 	PAIRS_ROWS_2(R3, F31, R4, V31, 31, 6)
 	PAIRS_ROWS_2(R5, F26, R6, V26, 26, 12)
-	FMOVD.P 8(R7), F31
-	BFMMLA_ROWS(31, 18)
+	PAIRS_ROWS_1(R7, F31, 31, 18)
 	LAST_STEP
 	LOAD_B_LAST
 	PAIRS_ROWS_2_LAST(R1, F26, R2, V26, 26, 0)
 	PAIRS_ROWS_2_LAST(R3, F31, R4, V31, 31, 6)
 	PAIRS_ROWS_2_LAST(R5, F26, R6, V26, 26, 12)
-	FMOVS (R7), F31
-	BFMMLA_ROWS(31, 18)
+	PAIRS_ROWS_1_LAST(R7, F31, 31, 18)
 	END_PAIRS_7
 
 // func pairsNEONRows8x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -935,15 +813,12 @@ TEXT ·pairsNEONRows8x12(SB), NOSPLIT, $0-80
 	PAIRS_ROWS_2_LAST(R7, F31, R8, V31, 31, 18)
 	END_PAIRS_8
 
-// PAIRS_ROWS_1_INNER loads pairs of two rows of A, or one, and multiplies them by B.
 #define PAIRS_ROWS_1_INNER(at, acc) \
 	FMOVS at(R1), F26; \
 	ADD R9, R1, R12; \
 	FMOVS at(R12), F31; \
 	VZIP1 V31.S4, V26.S4, V26.S4; \
 	BFMMLA_ROWS(26, acc)
-
-// PAIRS_ROWS_1_INNER_LAST loads pairs of two rows of A, or one, and multiplies them by B.
 #define PAIRS_ROWS_1_INNER_LAST(at, acc) \
 	FMOVS at(R1), F26; \
 	VEOR V31.B16, V31.B16, V31.B16; \
@@ -963,15 +838,12 @@ TEXT ·pairsNEONInner1x12(SB), NOSPLIT, $0-80
 	PAIRS_ROWS_1_INNER_LAST(0, 0)
 	END_PAIRS_1
 
-// PAIRS_ROWS_2_INNER loads pairs of two rows of A, or one, and multiplies them by B.
 #define PAIRS_ROWS_2_INNER(at, acc) \
 	FMOVD at(R1), F26; \
 	ADD R9, R1, R12; \
 	FMOVD at(R12), F31; \
 	VZIP1 V31.S4, V26.S4, V26.S4; \
 	BFMMLA_ROWS(26, acc)
-
-// PAIRS_ROWS_2_INNER_LAST loads pairs of two rows of A, or one, and multiplies them by B.
 #define PAIRS_ROWS_2_INNER_LAST(at, acc) \
 	FMOVD at(R1), F26; \
 	VEOR V31.B16, V31.B16, V31.B16; \
@@ -1093,42 +965,27 @@ TEXT ·pairsNEONInner8x12(SB), NOSPLIT, $0-80
 	PAIRS_ROWS_2_INNER_LAST(24, 18)
 	END_PAIRS_8
 
-// ZERO_V_25 clears registers.
 #define ZERO_V_25 \
 	ZERO_V_24; \
 	VEOR V24.B16, V24.B16, V24.B16
-
-// ZERO_V_26 clears registers.
 #define ZERO_V_26 \
 	ZERO_V_25; \
 	VEOR V25.B16, V25.B16, V25.B16
-
-// ZERO_V_27 clears registers.
 #define ZERO_V_27 \
 	ZERO_V_26; \
 	VEOR V26.B16, V26.B16, V26.B16
-
-// ZERO_V_28 clears registers.
 #define ZERO_V_28 \
 	ZERO_V_27; \
 	VEOR V27.B16, V27.B16, V27.B16
-
-// ZERO_V_29 clears registers.
 #define ZERO_V_29 \
 	ZERO_V_28; \
 	VEOR V28.B16, V28.B16, V28.B16
-
-// ZERO_V_30 clears registers.
 #define ZERO_V_30 \
 	ZERO_V_29; \
 	VEOR V29.B16, V29.B16, V29.B16
-
-// ZERO_V_31 clears registers.
 #define ZERO_V_31 \
 	ZERO_V_30; \
 	VEOR V30.B16, V30.B16, V30.B16
-
-// ZERO_V_32 clears registers.
 #define ZERO_V_32 \
 	ZERO_V_31; \
 	VEOR V31.B16, V31.B16, V31.B16
@@ -1425,8 +1282,6 @@ done:
 	FMOVQ 16(row), F11; \
 	VFMLA V9.S4, V11.S4, v1.S4; \
 	ADD $32, row
-
-// DOTS_NEON_F32_1 multiplies columns of a row by those of x.
 #define DOTS_NEON_F32_1(row, sum, i, v0, v1) \
 	FMOVQ (row), F10; \
 	VFMLA V8.S4, V10.S4, v0.S4; \
@@ -1482,8 +1337,6 @@ TEXT ·dotsF324NEON(SB), NOSPLIT, $0-40
 	FMOVQ 16(row), F11; \
 	FMLA_LANE(0, i, 11, 9); \
 	ADD $32, row
-
-// ADDS_NEON_F32_1 adds columns of a row times a number.
 #define ADDS_NEON_F32_1(row, sum, i, v0, v1) \
 	FMOVQ (row), F10; \
 	FMLA_LANE(0, i, 10, 8); \
@@ -1527,7 +1380,6 @@ TEXT ·addsF324NEON(SB), NOSPLIT, $0-40
 	ADD_COLUMNS_4(ADDS_NEON_F32_2, ADDS_NEON_F32_1)
 	RET
 
-// DOT_COLUMNS_1 multiplies all columns of some rows by x.
 #define DOT_COLUMNS_1(two, one) \
 	SUBS $8, R7; \
 	BLT tail; \
@@ -1557,7 +1409,6 @@ TEXT ·dotsF321NEON(SB), NOSPLIT, $0-40
 	FMOVS F0, (R0)
 	RET
 
-// ADD_COLUMNS_1 adds all columns of some rows.
 #define ADD_COLUMNS_1(two, one) \
 	SUBS $8, R7; \
 	BLT tail; \
@@ -1586,7 +1437,6 @@ TEXT ·addsF321NEON(SB), NOSPLIT, $0-40
 	ADD_COLUMNS_1(ADDS_NEON_F32_2, ADDS_NEON_F32_1)
 	RET
 
-// DOTS_NEON_F16_2 multiplies columns of a row by those of x.
 #define DOTS_NEON_F16_2(row, sum, i, v0, v1) \
 	FMOVD (row), F10; \
 	FCVTL_S4(10, 10); \
@@ -1595,8 +1445,6 @@ TEXT ·addsF321NEON(SB), NOSPLIT, $0-40
 	FCVTL_S4(11, 11); \
 	VFMLA V9.S4, V11.S4, v1.S4; \
 	ADD $16, row
-
-// DOTS_NEON_F16_1 multiplies columns of a row by those of x.
 #define DOTS_NEON_F16_1(row, sum, i, v0, v1) \
 	FMOVD (row), F10; \
 	FCVTL_S4(10, 10); \
@@ -1621,7 +1469,6 @@ TEXT ·dotsF164NEON(SB), NOSPLIT, $0-40
 	FMOVQ F0, (R0)
 	RET
 
-// ADDS_NEON_F16_2 adds columns of a row times a number.
 #define ADDS_NEON_F16_2(row, sum, i, v0, v1) \
 	FMOVD (row), F10; \
 	FCVTL_S4(10, 10); \
@@ -1630,8 +1477,6 @@ TEXT ·dotsF164NEON(SB), NOSPLIT, $0-40
 	FCVTL_S4(11, 11); \
 	FMLA_LANE(0, i, 11, 9); \
 	ADD $16, row
-
-// ADDS_NEON_F16_1 adds columns of a row times a number.
 #define ADDS_NEON_F16_1(row, sum, i, v0, v1) \
 	FMOVD (row), F10; \
 	FCVTL_S4(10, 10); \
@@ -1666,7 +1511,6 @@ TEXT ·addsF161NEON(SB), NOSPLIT, $0-40
 	ADD_COLUMNS_1(ADDS_NEON_F16_2, ADDS_NEON_F16_1)
 	RET
 
-// DOTS_NEON_BF16_2 multiplies columns of a row by those of x.
 #define DOTS_NEON_BF16_2(row, sum, i, v0, v1) \
 	FMOVD (row), F10; \
 	SHLL_S4(10, 10); \
@@ -1675,8 +1519,6 @@ TEXT ·addsF161NEON(SB), NOSPLIT, $0-40
 	SHLL_S4(11, 11); \
 	VFMLA V9.S4, V11.S4, v1.S4; \
 	ADD $16, row
-
-// DOTS_NEON_BF16_1 multiplies columns of a row by those of x.
 #define DOTS_NEON_BF16_1(row, sum, i, v0, v1) \
 	FMOVD (row), F10; \
 	SHLL_S4(10, 10); \
@@ -1701,7 +1543,6 @@ TEXT ·dotsBF164NEON(SB), NOSPLIT, $0-40
 	FMOVQ F0, (R0)
 	RET
 
-// ADDS_NEON_BF16_2 adds columns of a row times a number.
 #define ADDS_NEON_BF16_2(row, sum, i, v0, v1) \
 	FMOVD (row), F10; \
 	SHLL_S4(10, 10); \
@@ -1710,8 +1551,6 @@ TEXT ·dotsBF164NEON(SB), NOSPLIT, $0-40
 	SHLL_S4(11, 11); \
 	FMLA_LANE(0, i, 11, 9); \
 	ADD $16, row
-
-// ADDS_NEON_BF16_1 adds columns of a row times a number.
 #define ADDS_NEON_BF16_1(row, sum, i, v0, v1) \
 	FMOVD (row), F10; \
 	SHLL_S4(10, 10); \

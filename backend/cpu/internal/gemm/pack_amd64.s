@@ -622,7 +622,6 @@ loaded:
 done:
 	RETURN
 
-// LOAD_LANE_F16 loads a lane, if there is one, else goes to loaded.
 #define LOAD_LANE_F16(lane, z) \
 	CMPQ R10, $lane; \
 	JLE loaded; \
@@ -659,7 +658,6 @@ loaded:
 done:
 	RETURN
 
-// LOAD_LANE_BF16 loads a lane, if there is one, else goes to loaded.
 #define LOAD_LANE_BF16(lane, z) \
 	CMPQ R10, $lane; \
 	JLE loaded; \
@@ -697,7 +695,6 @@ loaded:
 done:
 	RETURN
 
-// LOAD_LANE_ROUNDF16 loads a lane, if there is one, else goes to loaded.
 #define LOAD_LANE_ROUNDF16(lane, z, y) \
 	CMPQ R10, $lane; \
 	JLE loaded; \
@@ -736,7 +733,6 @@ loaded:
 done:
 	RETURN
 
-// LOAD_LANE_PAIRS loads a lane, if there is one, else goes to loaded.
 #define LOAD_LANE_PAIRS(lane, z) \
 	CMPQ R10, $lane; \
 	JLE loaded; \

@@ -3,13 +3,13 @@
 #include "textflag.h"
 #include "macros_amd64.h"
 
-// RESTORE_C loads the pointer to the result and its distance again.
+// RESTORE_C loads the pointer to the result and its leading dimension again.
 #define RESTORE_C \
 restore: \
 	MOVQ d+56(FP), DI; \
 	MOVQ ldd+64(FP), R8
 
-// COPY_KERNEL_PAIRS_ROWS is a CopyKernel on pairs whose A lies row by row.
+// COPY_KERNEL_PAIRS_ROWS is a CopyKernel on pairs that reads rows of A.
 #define COPY_KERNEL_PAIRS_ROWS(prefetchw, zero, point, step, prefetch0, prefetch1, prefetch2, prefetch3, advance, add, store) \
 	LOAD_KERNEL_ARGS; \
 	MOVQ packed+80(FP), R15; \
@@ -97,7 +97,7 @@ TEXT ·pairsAVX512Rows1x32(SB), NOSPLIT, $0-80
 	JNZ rest
 	END_C(ADD_S_1x2, STORE_C_1x2)
 
-// DOT_ROWS_2x2 is DOT_ROW of some rows of A, which lies row by row.
+// DOT_ROWS_2x2 is DOT_ROW for some rows of A.
 #define DOT_ROWS_2x2(off, a0, off2, a1) \
 	DOT_ROW_2(off(AX), a0, off2, (off2+2), 0); \
 	DOT_ROW_2(off(AX)(R12*1), a1, off2, (off2+3), 2)
@@ -132,7 +132,6 @@ TEXT ·pairsAVX512Rows2x32(SB), NOSPLIT, $0-80
 	JNZ rest
 	END_C(ADD_S_2x2, STORE_C_2x2)
 
-// DOT_ROWS_3x2 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_3x2(off, a0, off2, a1) \
 	DOT_ROWS_2x2(off, a0, off2, a1); \
 	DOT_ROW_2(off(AX)(R12*2), a0, off2, (off2+2), 4)
@@ -168,24 +167,23 @@ TEXT ·pairsAVX512Rows3x32(SB), NOSPLIT, $0-80
 	JNZ rest
 	END_C(ADD_S_3x2, STORE_C_3x2)
 
+#define DOT_ROWS_4x2(off, a0, off2, a1) \
+	DOT_ROWS_3x2(off, a0, off2, a1); \
+	DOT_ROW_2(off(DX), a1, off2, (off2+3), 6)
+
 // DOT_STEP_ROWS_PREFETCH_4x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_4x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z8, Z9, next); \
 	prefetch; \
-	DOT_ROWS_3x2(off, Z10, 8, Z11); \
-	DOT_ROW_2(off(DX), Z11, 8, 11, 6)
+	DOT_ROWS_4x2(off, Z10, 8, Z11)
 
 // func pairsAVX512Rows4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows4x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_4x2, ZERO_C_4x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_4x2, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_4x2, STORE_C_4x2)
 
-// DOT_ROWS_5x2 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_5x2(off, a0, off2, a1) \
-	DOT_ROWS_3x2(off, a0, off2, a1); \
-	DOT_ROW_2(off(DX), a1, off2, (off2+3), 6); \
+	DOT_ROWS_4x2(off, a0, off2, a1); \
 	DOT_ROW_2(off(DX)(R12*1), a0, off2, (off2+2), 8)
-
-// DOT_STEP_ROWS_PREFETCH_5x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_5x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z10, Z11, next); \
 	prefetch; \
@@ -195,24 +193,21 @@ TEXT ·pairsAVX512Rows4x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows5x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_5x2, ZERO_C_5x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_5x2, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_5x2, STORE_C_5x2)
 
-// DOT_STEP_ROWS_PREFETCH_6x2 is a step of the inner dimension.
+#define DOT_ROWS_6x2(off, a0, off2, a1) \
+	DOT_ROWS_5x2(off, a0, off2, a1); \
+	DOT_ROW_2(off(DX)(R12*2), a1, off2, (off2+3), 10)
 #define DOT_STEP_ROWS_PREFETCH_6x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z12, Z13, next); \
 	prefetch; \
-	DOT_ROWS_5x2(off, Z14, 12, Z15); \
-	DOT_ROW_2(off(DX)(R12*2), Z15, 12, 15, 10)
+	DOT_ROWS_6x2(off, Z14, 12, Z15)
 
 // func pairsAVX512Rows6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows6x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_6x2, ZERO_C_6x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_6x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_6x2, STORE_C_6x2)
 
-// DOT_ROWS_7x2 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_7x2(off, a0, off2, a1) \
-	DOT_ROWS_5x2(off, a0, off2, a1); \
-	DOT_ROW_2(off(DX)(R12*2), a1, off2, (off2+3), 10); \
+	DOT_ROWS_6x2(off, a0, off2, a1); \
 	DOT_ROW_2(off(SI), a0, off2, (off2+2), 12)
-
-// DOT_STEP_ROWS_PREFETCH_7x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_7x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z14, Z15, next); \
 	prefetch; \
@@ -222,24 +217,21 @@ TEXT ·pairsAVX512Rows6x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows7x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_7x2, ZERO_C_7x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, ADD_S_7x2, STORE_C_7x2)
 
-// DOT_STEP_ROWS_PREFETCH_8x2 is a step of the inner dimension.
+#define DOT_ROWS_8x2(off, a0, off2, a1) \
+	DOT_ROWS_7x2(off, a0, off2, a1); \
+	DOT_ROW_2(off(SI)(R12*1), a1, off2, (off2+3), 14)
 #define DOT_STEP_ROWS_PREFETCH_8x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z16, Z17, next); \
 	prefetch; \
-	DOT_ROWS_7x2(off, Z18, 16, Z19); \
-	DOT_ROW_2(off(SI)(R12*1), Z19, 16, 19, 14)
+	DOT_ROWS_8x2(off, Z18, 16, Z19)
 
 // func pairsAVX512Rows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows8x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_8x2, ZERO_C_8x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_8x2, STORE_C_8x2)
 
-// DOT_ROWS_9x2 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_9x2(off, a0, off2, a1) \
-	DOT_ROWS_7x2(off, a0, off2, a1); \
-	DOT_ROW_2(off(SI)(R12*1), a1, off2, (off2+3), 14); \
+	DOT_ROWS_8x2(off, a0, off2, a1); \
 	DOT_ROW_2(off(SI)(R12*2), a0, off2, (off2+2), 16)
-
-// DOT_STEP_ROWS_PREFETCH_9x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_9x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z18, Z19, next); \
 	prefetch; \
@@ -249,24 +241,21 @@ TEXT ·pairsAVX512Rows8x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows9x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_9x2, ZERO_C_9x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_9x2, STORE_C_9x2)
 
-// DOT_STEP_ROWS_PREFETCH_10x2 is a step of the inner dimension.
+#define DOT_ROWS_10x2(off, a0, off2, a1) \
+	DOT_ROWS_9x2(off, a0, off2, a1); \
+	DOT_ROW_2(off(R9), a1, off2, (off2+3), 18)
 #define DOT_STEP_ROWS_PREFETCH_10x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z20, Z21, next); \
 	prefetch; \
-	DOT_ROWS_9x2(off, Z22, 20, Z23); \
-	DOT_ROW_2(off(R9), Z23, 20, 23, 18)
+	DOT_ROWS_10x2(off, Z22, 20, Z23)
 
 // func pairsAVX512Rows10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows10x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_10x2, ZERO_C_10x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_10x2, STORE_C_10x2)
 
-// DOT_ROWS_11x2 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_11x2(off, a0, off2, a1) \
-	DOT_ROWS_9x2(off, a0, off2, a1); \
-	DOT_ROW_2(off(R9), a1, off2, (off2+3), 18); \
+	DOT_ROWS_10x2(off, a0, off2, a1); \
 	DOT_ROW_2(off(R9)(R12*1), a0, off2, (off2+2), 20)
-
-// DOT_STEP_ROWS_PREFETCH_11x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_11x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z22, Z23, next); \
 	prefetch; \
@@ -276,24 +265,21 @@ TEXT ·pairsAVX512Rows10x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows11x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_11x2, ZERO_C_11x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_11x2, STORE_C_11x2)
 
-// DOT_STEP_ROWS_PREFETCH_12x2 is a step of the inner dimension.
+#define DOT_ROWS_12x2(off, a0, off2, a1) \
+	DOT_ROWS_11x2(off, a0, off2, a1); \
+	DOT_ROW_2(off(R9)(R12*2), a1, off2, (off2+3), 22)
 #define DOT_STEP_ROWS_PREFETCH_12x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z24, Z25, next); \
 	prefetch; \
-	DOT_ROWS_11x2(off, Z26, 24, Z27); \
-	DOT_ROW_2(off(R9)(R12*2), Z27, 24, 27, 22)
+	DOT_ROWS_12x2(off, Z26, 24, Z27)
 
 // func pairsAVX512Rows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows12x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_12x2, ZERO_C_12x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, ADD_S_12x2, STORE_C_12x2)
 
-// DOT_ROWS_13x2 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_13x2(off, a0, off2, a1) \
-	DOT_ROWS_11x2(off, a0, off2, a1); \
-	DOT_ROW_2(off(R9)(R12*2), a1, off2, (off2+3), 22); \
+	DOT_ROWS_12x2(off, a0, off2, a1); \
 	DOT_ROW_2(off(R10), a0, off2, (off2+2), 24)
-
-// DOT_STEP_ROWS_PREFETCH_13x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_13x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z26, Z27, next); \
 	prefetch; \
@@ -303,18 +289,18 @@ TEXT ·pairsAVX512Rows12x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows13x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_13x2, ZERO_C_13x2, POINT_A_5, DOT_STEP_ROWS_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_13x2, STORE_C_13x2)
 
-// DOT_STEP_ROWS_PREFETCH_14x2 is a step of the inner dimension.
+#define DOT_ROWS_14x2(off) \
+	DOT_ROWS_13x2(off, Z30, 28, Z31); \
+	DOT_ROW_2(off(R10)(R12*1), Z31, 28, 31, 26)
 #define DOT_STEP_ROWS_PREFETCH_14x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z28, Z29, next); \
 	prefetch; \
-	DOT_ROWS_13x2(off, Z30, 28, Z31); \
-	DOT_ROW_2(off(R10)(R12*1), Z31, 28, 31, 26)
+	DOT_ROWS_14x2(off)
 
 // func pairsAVX512Rows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows14x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_14x2, ZERO_C_14x2, POINT_A_5, DOT_STEP_ROWS_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_14x2, STORE_C_14x2)
 
-// DOT_ROW_1 broadcasts a pair of A and adds its dot products with the pairs of a row of B.
 #define DOT_ROW_1(at, a, off, off2, off3) \
 	VPBROADCASTD at, a; \
 	VDPBF16PS(off, off2, off3)
@@ -348,7 +334,6 @@ TEXT ·pairsAVX512Rows1x16(SB), NOSPLIT, $0-80
 	JNZ rest
 	END_C(ADD_S_1x1, STORE_C_1x1)
 
-// DOT_ROWS_2x1 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_2x1(off, b1, off2, a1) \
 	DOT_ROW_1(off(AX), b1, off2, (off2+1), 0); \
 	DOT_ROW_1(off(AX)(R12*1), a1, off2, (off2+2), 1)
@@ -383,7 +368,6 @@ TEXT ·pairsAVX512Rows2x16(SB), NOSPLIT, $0-80
 	JNZ rest
 	END_C(ADD_S_2x1, STORE_C_2x1)
 
-// DOT_ROWS_3x1 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_3x1(off, b1, off2, a1) \
 	DOT_ROWS_2x1(off, b1, off2, a1); \
 	DOT_ROW_1(off(AX)(R12*2), b1, off2, (off2+1), 2)
@@ -419,24 +403,21 @@ TEXT ·pairsAVX512Rows3x16(SB), NOSPLIT, $0-80
 	JNZ rest
 	END_C(ADD_S_3x1, STORE_C_3x1)
 
-// DOT_STEP_ROWS_PREFETCH_4x1 is a step of the inner dimension.
+#define DOT_ROWS_4x1(off, b1, off2, a1) \
+	DOT_ROWS_3x1(off, b1, off2, a1); \
+	DOT_ROW_1(off(DX), a1, off2, (off2+2), 3)
 #define DOT_STEP_ROWS_PREFETCH_4x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z4, next); \
 	prefetch; \
-	DOT_ROWS_3x1(off, Z5, 4, Z6); \
-	DOT_ROW_1(off(DX), Z6, 4, 6, 3)
+	DOT_ROWS_4x1(off, Z5, 4, Z6)
 
 // func pairsAVX512Rows4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows4x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_4x1, ZERO_C_4x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_4x1, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_4x1, STORE_C_4x1)
 
-// DOT_ROWS_5x1 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_5x1(off, b1, off2, a1) \
-	DOT_ROWS_3x1(off, b1, off2, a1); \
-	DOT_ROW_1(off(DX), a1, off2, (off2+2), 3); \
+	DOT_ROWS_4x1(off, b1, off2, a1); \
 	DOT_ROW_1(off(DX)(R12*1), b1, off2, (off2+1), 4)
-
-// DOT_STEP_ROWS_PREFETCH_5x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_5x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z5, next); \
 	prefetch; \
@@ -446,24 +427,21 @@ TEXT ·pairsAVX512Rows4x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows5x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_5x1, ZERO_C_5x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_5x1, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_5x1, STORE_C_5x1)
 
-// DOT_STEP_ROWS_PREFETCH_6x1 is a step of the inner dimension.
+#define DOT_ROWS_6x1(off, b1, off2, a1) \
+	DOT_ROWS_5x1(off, b1, off2, a1); \
+	DOT_ROW_1(off(DX)(R12*2), a1, off2, (off2+2), 5)
 #define DOT_STEP_ROWS_PREFETCH_6x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z6, next); \
 	prefetch; \
-	DOT_ROWS_5x1(off, Z7, 6, Z8); \
-	DOT_ROW_1(off(DX)(R12*2), Z8, 6, 8, 5)
+	DOT_ROWS_6x1(off, Z7, 6, Z8)
 
 // func pairsAVX512Rows6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows6x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_6x1, ZERO_C_6x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_6x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_6x1, STORE_C_6x1)
 
-// DOT_ROWS_7x1 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_7x1(off, b1, off2, a1) \
-	DOT_ROWS_5x1(off, b1, off2, a1); \
-	DOT_ROW_1(off(DX)(R12*2), a1, off2, (off2+2), 5); \
+	DOT_ROWS_6x1(off, b1, off2, a1); \
 	DOT_ROW_1(off(SI), b1, off2, (off2+1), 6)
-
-// DOT_STEP_ROWS_PREFETCH_7x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_7x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z7, next); \
 	prefetch; \
@@ -473,24 +451,21 @@ TEXT ·pairsAVX512Rows6x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows7x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_7x1, ZERO_C_7x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_7x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, ADD_S_7x1, STORE_C_7x1)
 
-// DOT_STEP_ROWS_PREFETCH_8x1 is a step of the inner dimension.
+#define DOT_ROWS_8x1(off, b1, off2, a1) \
+	DOT_ROWS_7x1(off, b1, off2, a1); \
+	DOT_ROW_1(off(SI)(R12*1), a1, off2, (off2+2), 7)
 #define DOT_STEP_ROWS_PREFETCH_8x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z8, next); \
 	prefetch; \
-	DOT_ROWS_7x1(off, Z9, 8, Z10); \
-	DOT_ROW_1(off(SI)(R12*1), Z10, 8, 10, 7)
+	DOT_ROWS_8x1(off, Z9, 8, Z10)
 
 // func pairsAVX512Rows8x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows8x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_8x1, ZERO_C_8x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_8x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_8x1, STORE_C_8x1)
 
-// DOT_ROWS_9x1 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_9x1(off, b1, off2, a1) \
-	DOT_ROWS_7x1(off, b1, off2, a1); \
-	DOT_ROW_1(off(SI)(R12*1), a1, off2, (off2+2), 7); \
+	DOT_ROWS_8x1(off, b1, off2, a1); \
 	DOT_ROW_1(off(SI)(R12*2), b1, off2, (off2+1), 8)
-
-// DOT_STEP_ROWS_PREFETCH_9x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_9x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z9, next); \
 	prefetch; \
@@ -500,24 +475,21 @@ TEXT ·pairsAVX512Rows8x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows9x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_9x1, ZERO_C_9x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_9x1, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_9x1, STORE_C_9x1)
 
-// DOT_STEP_ROWS_PREFETCH_10x1 is a step of the inner dimension.
+#define DOT_ROWS_10x1(off, b1, off2, a1) \
+	DOT_ROWS_9x1(off, b1, off2, a1); \
+	DOT_ROW_1(off(R9), a1, off2, (off2+2), 9)
 #define DOT_STEP_ROWS_PREFETCH_10x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z10, next); \
 	prefetch; \
-	DOT_ROWS_9x1(off, Z11, 10, Z12); \
-	DOT_ROW_1(off(R9), Z12, 10, 12, 9)
+	DOT_ROWS_10x1(off, Z11, 10, Z12)
 
 // func pairsAVX512Rows10x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows10x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_10x1, ZERO_C_10x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_10x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_10x1, STORE_C_10x1)
 
-// DOT_ROWS_11x1 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_11x1(off, b1, off2, a1) \
-	DOT_ROWS_9x1(off, b1, off2, a1); \
-	DOT_ROW_1(off(R9), a1, off2, (off2+2), 9); \
+	DOT_ROWS_10x1(off, b1, off2, a1); \
 	DOT_ROW_1(off(R9)(R12*1), b1, off2, (off2+1), 10)
-
-// DOT_STEP_ROWS_PREFETCH_11x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_11x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z11, next); \
 	prefetch; \
@@ -527,24 +499,21 @@ TEXT ·pairsAVX512Rows10x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows11x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_11x1, ZERO_C_11x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_11x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_11x1, STORE_C_11x1)
 
-// DOT_STEP_ROWS_PREFETCH_12x1 is a step of the inner dimension.
+#define DOT_ROWS_12x1(off, b1, off2, a1) \
+	DOT_ROWS_11x1(off, b1, off2, a1); \
+	DOT_ROW_1(off(R9)(R12*2), a1, off2, (off2+2), 11)
 #define DOT_STEP_ROWS_PREFETCH_12x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z12, next); \
 	prefetch; \
-	DOT_ROWS_11x1(off, Z13, 12, Z14); \
-	DOT_ROW_1(off(R9)(R12*2), Z14, 12, 14, 11)
+	DOT_ROWS_12x1(off, Z13, 12, Z14)
 
 // func pairsAVX512Rows12x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows12x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_12x1, ZERO_C_12x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_12x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, ADD_S_12x1, STORE_C_12x1)
 
-// DOT_ROWS_13x1 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_13x1(off, b1, off2, a1) \
-	DOT_ROWS_11x1(off, b1, off2, a1); \
-	DOT_ROW_1(off(R9)(R12*2), a1, off2, (off2+2), 11); \
+	DOT_ROWS_12x1(off, b1, off2, a1); \
 	DOT_ROW_1(off(R10), b1, off2, (off2+1), 12)
-
-// DOT_STEP_ROWS_PREFETCH_13x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_13x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z13, next); \
 	prefetch; \
@@ -554,7 +523,6 @@ TEXT ·pairsAVX512Rows12x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows13x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_13x1, ZERO_C_13x1, POINT_A_5, DOT_STEP_ROWS_PREFETCH_13x1, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_13x1, STORE_C_13x1)
 
-// DOT_STEP_ROWS_PREFETCH_14x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_14x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z14, next); \
 	prefetch; \
@@ -565,7 +533,6 @@ TEXT ·pairsAVX512Rows13x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows14x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_14x1, ZERO_C_14x1, POINT_A_5, DOT_STEP_ROWS_PREFETCH_14x1, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_14x1, STORE_C_14x1)
 
-// DOT_STEP_INNER_PREFETCH_1x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_1x2(b, next, a, later) \
 	LOAD_B_2(b, Z2, Z3, next); \
 	PREFETCHT0 later; \
@@ -575,7 +542,6 @@ TEXT ·pairsAVX512Rows14x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner1x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_1x2, ZERO_C_1x2, DOT_STEP_INNER_PREFETCH_1x2, ADD_S_1x2, STORE_C_1x2)
 
-// DOT_STEP_INNER_PREFETCH_2x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_2x2(b, next, a, later) \
 	LOAD_B_2(b, Z4, Z5, next); \
 	PREFETCHT0 later; \
@@ -587,13 +553,11 @@ TEXT ·pairsAVX512Inner1x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner2x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_2x2, ZERO_C_2x2, DOT_STEP_INNER_PREFETCH_2x2, ADD_S_2x2, STORE_C_2x2)
 
-// DOT_INNER_3x2 is DOT_ROW of some rows of A, which lies k by k.
+// DOT_INNER_3x2 is DOT_ROW for some rows of a transposed A.
 #define DOT_INNER_3x2(a, a0, off, a1) \
 	DOT_ROW_2(a, a0, off, (off+2), 0); \
 	DOT_ROW_2(4 a, a1, off, (off+3), 2); \
 	DOT_ROW_2(8 a, a0, off, (off+2), 4)
-
-// DOT_STEP_INNER_PREFETCH_3x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_3x2(b, next, a, later) \
 	LOAD_B_2(b, Z6, Z7, next); \
 	PREFETCHT0 later; \
@@ -604,7 +568,6 @@ TEXT ·pairsAVX512Inner2x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner3x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_3x2, ZERO_C_3x2, DOT_STEP_INNER_PREFETCH_3x2, ADD_S_3x2, STORE_C_3x2)
 
-// DOT_STEP_INNER_PREFETCH_4x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_4x2(b, next, a, later) \
 	LOAD_B_2(b, Z8, Z9, next); \
 	PREFETCHT0 later; \
@@ -616,13 +579,10 @@ TEXT ·pairsAVX512Inner3x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner4x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_4x2, ZERO_C_4x2, DOT_STEP_INNER_PREFETCH_4x2, ADD_S_4x2, STORE_C_4x2)
 
-// DOT_INNER_5x2 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_5x2(a, a0, off, a1) \
 	DOT_INNER_3x2(a, a0, off, a1); \
 	DOT_ROW_2(12 a, a1, off, (off+3), 6); \
 	DOT_ROW_2(16 a, a0, off, (off+2), 8)
-
-// DOT_STEP_INNER_PREFETCH_5x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_5x2(b, next, a, later) \
 	LOAD_B_2(b, Z10, Z11, next); \
 	PREFETCHT0 later; \
@@ -633,7 +593,6 @@ TEXT ·pairsAVX512Inner4x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner5x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_5x2, ZERO_C_5x2, DOT_STEP_INNER_PREFETCH_5x2, ADD_S_5x2, STORE_C_5x2)
 
-// DOT_STEP_INNER_PREFETCH_6x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_6x2(b, next, a, later) \
 	LOAD_B_2(b, Z12, Z13, next); \
 	PREFETCHT0 later; \
@@ -645,13 +604,10 @@ TEXT ·pairsAVX512Inner5x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner6x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_6x2, ZERO_C_6x2, DOT_STEP_INNER_PREFETCH_6x2, ADD_S_6x2, STORE_C_6x2)
 
-// DOT_INNER_7x2 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_7x2(a, a0, off, a1) \
 	DOT_INNER_5x2(a, a0, off, a1); \
 	DOT_ROW_2(20 a, a1, off, (off+3), 10); \
 	DOT_ROW_2(24 a, a0, off, (off+2), 12)
-
-// DOT_STEP_INNER_PREFETCH_7x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_7x2(b, next, a, later) \
 	LOAD_B_2(b, Z14, Z15, next); \
 	PREFETCHT0 later; \
@@ -662,7 +618,6 @@ TEXT ·pairsAVX512Inner6x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner7x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_7x2, ZERO_C_7x2, DOT_STEP_INNER_PREFETCH_7x2, ADD_S_7x2, STORE_C_7x2)
 
-// DOT_STEP_INNER_PREFETCH_8x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_8x2(b, next, a, later) \
 	LOAD_B_2(b, Z16, Z17, next); \
 	PREFETCHT0 later; \
@@ -674,13 +629,10 @@ TEXT ·pairsAVX512Inner7x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner8x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_8x2, ZERO_C_8x2, DOT_STEP_INNER_PREFETCH_8x2, ADD_S_8x2, STORE_C_8x2)
 
-// DOT_INNER_9x2 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_9x2(a, a0, off, a1) \
 	DOT_INNER_7x2(a, a0, off, a1); \
 	DOT_ROW_2(28 a, a1, off, (off+3), 14); \
 	DOT_ROW_2(32 a, a0, off, (off+2), 16)
-
-// DOT_STEP_INNER_PREFETCH_9x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_9x2(b, next, a, later) \
 	LOAD_B_2(b, Z18, Z19, next); \
 	PREFETCHT0 later; \
@@ -691,7 +643,6 @@ TEXT ·pairsAVX512Inner8x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner9x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_9x2, ZERO_C_9x2, DOT_STEP_INNER_PREFETCH_9x2, ADD_S_9x2, STORE_C_9x2)
 
-// DOT_STEP_INNER_PREFETCH_10x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_10x2(b, next, a, later) \
 	LOAD_B_2(b, Z20, Z21, next); \
 	PREFETCHT0 later; \
@@ -703,13 +654,10 @@ TEXT ·pairsAVX512Inner9x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner10x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_10x2, ZERO_C_10x2, DOT_STEP_INNER_PREFETCH_10x2, ADD_S_10x2, STORE_C_10x2)
 
-// DOT_INNER_11x2 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_11x2(a, a0, off, a1) \
 	DOT_INNER_9x2(a, a0, off, a1); \
 	DOT_ROW_2(36 a, a1, off, (off+3), 18); \
 	DOT_ROW_2(40 a, a0, off, (off+2), 20)
-
-// DOT_STEP_INNER_PREFETCH_11x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_11x2(b, next, a, later) \
 	LOAD_B_2(b, Z22, Z23, next); \
 	PREFETCHT0 later; \
@@ -720,7 +668,6 @@ TEXT ·pairsAVX512Inner10x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner11x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_11x2, ZERO_C_11x2, DOT_STEP_INNER_PREFETCH_11x2, ADD_S_11x2, STORE_C_11x2)
 
-// DOT_STEP_INNER_PREFETCH_12x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_12x2(b, next, a, later) \
 	LOAD_B_2(b, Z24, Z25, next); \
 	PREFETCHT0 later; \
@@ -732,34 +679,31 @@ TEXT ·pairsAVX512Inner11x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner12x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_12x2, ZERO_C_12x2, DOT_STEP_INNER_PREFETCH_12x2, ADD_S_12x2, STORE_C_12x2)
 
-// DOT_STEP_INNER_PREFETCH_13x2 is a step of the inner dimension.
+#define DOT_INNER_13x2(a, a0, off, a1) \
+	DOT_INNER_11x2(a, a0, off, a1); \
+	DOT_ROW_2(44 a, a1, off, (off+3), 22); \
+	DOT_ROW_2(48 a, a0, off, (off+2), 24)
 #define DOT_STEP_INNER_PREFETCH_13x2(b, next, a, later) \
 	LOAD_B_2(b, Z26, Z27, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 48 later; \
-	DOT_INNER_11x2(a, Z28, 26, Z29); \
-	DOT_ROW_2(44 a, Z29, 26, 29, 22); \
-	DOT_ROW_2(48 a, Z28, 26, 28, 24)
+	DOT_INNER_13x2(a, Z28, 26, Z29)
 
 // func pairsAVX512Inner13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner13x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_13x2, ZERO_C_13x2, DOT_STEP_INNER_PREFETCH_13x2, ADD_S_13x2, STORE_C_13x2)
 
-// DOT_STEP_INNER_PREFETCH_14x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_14x2(b, next, a, later) \
 	LOAD_B_2(b, Z28, Z29, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 52 later; \
-	DOT_INNER_11x2(a, Z30, 28, Z31); \
-	DOT_ROW_2(44 a, Z31, 28, 31, 22); \
-	DOT_ROW_2(48 a, Z30, 28, 30, 24); \
+	DOT_INNER_13x2(a, Z30, 28, Z31); \
 	DOT_ROW_2(52 a, Z31, 28, 31, 26)
 
 // func pairsAVX512Inner14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner14x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_14x2, ZERO_C_14x2, DOT_STEP_INNER_PREFETCH_14x2, ADD_S_14x2, STORE_C_14x2)
 
-// DOT_STEP_INNER_PREFETCH_1x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_1x1(b, next, a, later) \
 	LOAD_B_1(b, Z1, next); \
 	PREFETCHT0 later; \
@@ -769,7 +713,6 @@ TEXT ·pairsAVX512Inner14x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner1x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_1x1, ZERO_C_1x1, DOT_STEP_INNER_PREFETCH_1x1, ADD_S_1x1, STORE_C_1x1)
 
-// DOT_STEP_INNER_PREFETCH_2x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_2x1(b, next, a, later) \
 	LOAD_B_1(b, Z2, next); \
 	PREFETCHT0 later; \
@@ -781,13 +724,10 @@ TEXT ·pairsAVX512Inner1x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner2x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_2x1, ZERO_C_2x1, DOT_STEP_INNER_PREFETCH_2x1, ADD_S_2x1, STORE_C_2x1)
 
-// DOT_INNER_3x1 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_3x1(a, b1, off, a1) \
 	DOT_ROW_1(a, b1, off, (off+1), 0); \
 	DOT_ROW_1(4 a, a1, off, (off+2), 1); \
 	DOT_ROW_1(8 a, b1, off, (off+1), 2)
-
-// DOT_STEP_INNER_PREFETCH_3x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_3x1(b, next, a, later) \
 	LOAD_B_1(b, Z3, next); \
 	PREFETCHT0 later; \
@@ -798,7 +738,6 @@ TEXT ·pairsAVX512Inner2x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner3x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_3x1, ZERO_C_3x1, DOT_STEP_INNER_PREFETCH_3x1, ADD_S_3x1, STORE_C_3x1)
 
-// DOT_STEP_INNER_PREFETCH_4x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_4x1(b, next, a, later) \
 	LOAD_B_1(b, Z4, next); \
 	PREFETCHT0 later; \
@@ -810,13 +749,10 @@ TEXT ·pairsAVX512Inner3x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner4x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_4x1, ZERO_C_4x1, DOT_STEP_INNER_PREFETCH_4x1, ADD_S_4x1, STORE_C_4x1)
 
-// DOT_INNER_5x1 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_5x1(a, b1, off, a1) \
 	DOT_INNER_3x1(a, b1, off, a1); \
 	DOT_ROW_1(12 a, a1, off, (off+2), 3); \
 	DOT_ROW_1(16 a, b1, off, (off+1), 4)
-
-// DOT_STEP_INNER_PREFETCH_5x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_5x1(b, next, a, later) \
 	LOAD_B_1(b, Z5, next); \
 	PREFETCHT0 later; \
@@ -827,7 +763,6 @@ TEXT ·pairsAVX512Inner4x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner5x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_5x1, ZERO_C_5x1, DOT_STEP_INNER_PREFETCH_5x1, ADD_S_5x1, STORE_C_5x1)
 
-// DOT_STEP_INNER_PREFETCH_6x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_6x1(b, next, a, later) \
 	LOAD_B_1(b, Z6, next); \
 	PREFETCHT0 later; \
@@ -839,13 +774,10 @@ TEXT ·pairsAVX512Inner5x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner6x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_6x1, ZERO_C_6x1, DOT_STEP_INNER_PREFETCH_6x1, ADD_S_6x1, STORE_C_6x1)
 
-// DOT_INNER_7x1 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_7x1(a, b1, off, a1) \
 	DOT_INNER_5x1(a, b1, off, a1); \
 	DOT_ROW_1(20 a, a1, off, (off+2), 5); \
 	DOT_ROW_1(24 a, b1, off, (off+1), 6)
-
-// DOT_STEP_INNER_PREFETCH_7x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_7x1(b, next, a, later) \
 	LOAD_B_1(b, Z7, next); \
 	PREFETCHT0 later; \
@@ -856,7 +788,6 @@ TEXT ·pairsAVX512Inner6x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner7x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_7x1, ZERO_C_7x1, DOT_STEP_INNER_PREFETCH_7x1, ADD_S_7x1, STORE_C_7x1)
 
-// DOT_STEP_INNER_PREFETCH_8x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_8x1(b, next, a, later) \
 	LOAD_B_1(b, Z8, next); \
 	PREFETCHT0 later; \
@@ -868,13 +799,10 @@ TEXT ·pairsAVX512Inner7x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner8x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_8x1, ZERO_C_8x1, DOT_STEP_INNER_PREFETCH_8x1, ADD_S_8x1, STORE_C_8x1)
 
-// DOT_INNER_9x1 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_9x1(a, b1, off, a1) \
 	DOT_INNER_7x1(a, b1, off, a1); \
 	DOT_ROW_1(28 a, a1, off, (off+2), 7); \
 	DOT_ROW_1(32 a, b1, off, (off+1), 8)
-
-// DOT_STEP_INNER_PREFETCH_9x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_9x1(b, next, a, later) \
 	LOAD_B_1(b, Z9, next); \
 	PREFETCHT0 later; \
@@ -885,7 +813,6 @@ TEXT ·pairsAVX512Inner8x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner9x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_9x1, ZERO_C_9x1, DOT_STEP_INNER_PREFETCH_9x1, ADD_S_9x1, STORE_C_9x1)
 
-// DOT_STEP_INNER_PREFETCH_10x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_10x1(b, next, a, later) \
 	LOAD_B_1(b, Z10, next); \
 	PREFETCHT0 later; \
@@ -897,13 +824,10 @@ TEXT ·pairsAVX512Inner9x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner10x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_10x1, ZERO_C_10x1, DOT_STEP_INNER_PREFETCH_10x1, ADD_S_10x1, STORE_C_10x1)
 
-// DOT_INNER_11x1 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_11x1(a, b1, off, a1) \
 	DOT_INNER_9x1(a, b1, off, a1); \
 	DOT_ROW_1(36 a, a1, off, (off+2), 9); \
 	DOT_ROW_1(40 a, b1, off, (off+1), 10)
-
-// DOT_STEP_INNER_PREFETCH_11x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_11x1(b, next, a, later) \
 	LOAD_B_1(b, Z11, next); \
 	PREFETCHT0 later; \
@@ -914,7 +838,6 @@ TEXT ·pairsAVX512Inner10x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner11x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_11x1, ZERO_C_11x1, DOT_STEP_INNER_PREFETCH_11x1, ADD_S_11x1, STORE_C_11x1)
 
-// DOT_STEP_INNER_PREFETCH_12x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_12x1(b, next, a, later) \
 	LOAD_B_1(b, Z12, next); \
 	PREFETCHT0 later; \
@@ -926,27 +849,25 @@ TEXT ·pairsAVX512Inner11x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner12x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_12x1, ZERO_C_12x1, DOT_STEP_INNER_PREFETCH_12x1, ADD_S_12x1, STORE_C_12x1)
 
-// DOT_STEP_INNER_PREFETCH_13x1 is a step of the inner dimension.
+#define DOT_INNER_13x1(a, b1, off, a1) \
+	DOT_INNER_11x1(a, b1, off, a1); \
+	DOT_ROW_1(44 a, a1, off, (off+2), 11); \
+	DOT_ROW_1(48 a, b1, off, (off+1), 12)
 #define DOT_STEP_INNER_PREFETCH_13x1(b, next, a, later) \
 	LOAD_B_1(b, Z13, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 48 later; \
-	DOT_INNER_11x1(a, Z14, 13, Z15); \
-	DOT_ROW_1(44 a, Z15, 13, 15, 11); \
-	DOT_ROW_1(48 a, Z14, 13, 14, 12)
+	DOT_INNER_13x1(a, Z14, 13, Z15)
 
 // func pairsAVX512Inner13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner13x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_13x1, ZERO_C_13x1, DOT_STEP_INNER_PREFETCH_13x1, ADD_S_13x1, STORE_C_13x1)
 
-// DOT_STEP_INNER_PREFETCH_14x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_14x1(b, next, a, later) \
 	LOAD_B_1(b, Z14, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 52 later; \
-	DOT_INNER_11x1(a, Z15, 14, Z16); \
-	DOT_ROW_1(44 a, Z16, 14, 16, 11); \
-	DOT_ROW_1(48 a, Z15, 14, 15, 12); \
+	DOT_INNER_13x1(a, Z15, 14, Z16); \
 	DOT_ROW_1(52 a, Z16, 14, 16, 13)
 
 // func pairsAVX512Inner14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -1064,14 +985,10 @@ TEXT ·pairsAVX512CopyRows3x32(SB), NOSPLIT, $0-88
 	RESTORE_C
 	END_C(ADD_S_3x2, STORE_C_3x2)
 
-// DOT_STEP_ROWS_COPY_PREFETCH_4x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_COPY_PREFETCH_4x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z10, Z8, Z9, odd, copy, next, nextOdd); \
 	prefetch; \
-	DOT_ROWS_3x2(off, Z10, 8, Z11); \
-	DOT_ROW_2(off(DX), Z11, 8, 11, 6)
-
-// ADVANCE_COPY_PAIRS_ROWS2_x2 moves the pointers to A and B.
+	DOT_ROWS_4x2(off, Z10, 8, Z11)
 #define ADVANCE_COPY_PAIRS_ROWS2_x2(n) \
 	LEAQ (BX)(R13*n), BX; \
 	LEAQ (R14)(R13*n), R14; \
@@ -1085,7 +1002,6 @@ TEXT ·pairsAVX512CopyRows3x32(SB), NOSPLIT, $0-88
 TEXT ·pairsAVX512CopyRows4x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_4x2, ZERO_C_4x2, POINT_A_2, DOT_STEP_ROWS_COPY_PREFETCH_4x2, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_PAIRS_ROWS2_x2, ADD_S_4x2, STORE_C_4x2)
 
-// DOT_STEP_ROWS_COPY_PREFETCH_5x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_COPY_PREFETCH_5x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z12, Z10, Z11, odd, copy, next, nextOdd); \
 	prefetch; \
@@ -1095,24 +1011,19 @@ TEXT ·pairsAVX512CopyRows4x32(SB), NOSPLIT, $0-88
 TEXT ·pairsAVX512CopyRows5x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_5x2, ZERO_C_5x2, POINT_A_2, DOT_STEP_ROWS_COPY_PREFETCH_5x2, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_PAIRS_ROWS2_x2, ADD_S_5x2, STORE_C_5x2)
 
-// DOT_STEP_ROWS_COPY_PREFETCH_6x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_COPY_PREFETCH_6x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z14, Z12, Z13, odd, copy, next, nextOdd); \
 	prefetch; \
-	DOT_ROWS_5x2(off, Z14, 12, Z15); \
-	DOT_ROW_2(off(DX)(R12*2), Z15, 12, 15, 10)
+	DOT_ROWS_6x2(off, Z14, 12, Z15)
 
 // func pairsAVX512CopyRows6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·pairsAVX512CopyRows6x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_6x2, ZERO_C_6x2, POINT_A_2, DOT_STEP_ROWS_COPY_PREFETCH_6x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_PAIRS_ROWS2_x2, ADD_S_6x2, STORE_C_6x2)
 
-// DOT_STEP_ROWS_COPY_PREFETCH_7x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_COPY_PREFETCH_7x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z16, Z14, Z15, odd, copy, next, nextOdd); \
 	prefetch; \
 	DOT_ROWS_7x2(off, Z16, 14, Z17)
-
-// ADVANCE_COPY_PAIRS_ROWS3_x2 moves the pointers to A and B.
 #define ADVANCE_COPY_PAIRS_ROWS3_x2(n) \
 	LEAQ (BX)(R13*n), BX; \
 	LEAQ (R14)(R13*n), R14; \
@@ -1127,18 +1038,15 @@ TEXT ·pairsAVX512CopyRows6x32(SB), NOSPLIT, $0-88
 TEXT ·pairsAVX512CopyRows7x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_7x2, ZERO_C_7x2, POINT_A_3, DOT_STEP_ROWS_COPY_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_PAIRS_ROWS3_x2, ADD_S_7x2, STORE_C_7x2)
 
-// DOT_STEP_ROWS_COPY_PREFETCH_8x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_COPY_PREFETCH_8x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z18, Z16, Z17, odd, copy, next, nextOdd); \
 	prefetch; \
-	DOT_ROWS_7x2(off, Z18, 16, Z19); \
-	DOT_ROW_2(off(SI)(R12*1), Z19, 16, 19, 14)
+	DOT_ROWS_8x2(off, Z18, 16, Z19)
 
 // func pairsAVX512CopyRows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·pairsAVX512CopyRows8x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_8x2, ZERO_C_8x2, POINT_A_3, DOT_STEP_ROWS_COPY_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_PAIRS_ROWS3_x2, ADD_S_8x2, STORE_C_8x2)
 
-// DOT_STEP_ROWS_COPY_PREFETCH_9x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_COPY_PREFETCH_9x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z20, Z18, Z19, odd, copy, next, nextOdd); \
 	prefetch; \
@@ -1148,14 +1056,10 @@ TEXT ·pairsAVX512CopyRows8x32(SB), NOSPLIT, $0-88
 TEXT ·pairsAVX512CopyRows9x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_9x2, ZERO_C_9x2, POINT_A_3, DOT_STEP_ROWS_COPY_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_PAIRS_ROWS3_x2, ADD_S_9x2, STORE_C_9x2)
 
-// DOT_STEP_ROWS_COPY_PREFETCH_10x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_COPY_PREFETCH_10x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z22, Z20, Z21, odd, copy, next, nextOdd); \
 	prefetch; \
-	DOT_ROWS_9x2(off, Z22, 20, Z23); \
-	DOT_ROW_2(off(R9), Z23, 20, 23, 18)
-
-// ADVANCE_COPY_PAIRS_ROWS4_x2 moves the pointers to A and B.
+	DOT_ROWS_10x2(off, Z22, 20, Z23)
 #define ADVANCE_COPY_PAIRS_ROWS4_x2(n) \
 	LEAQ (BX)(R13*n), BX; \
 	LEAQ (R14)(R13*n), R14; \
@@ -1171,7 +1075,6 @@ TEXT ·pairsAVX512CopyRows9x32(SB), NOSPLIT, $0-88
 TEXT ·pairsAVX512CopyRows10x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_10x2, ZERO_C_10x2, POINT_A_4, DOT_STEP_ROWS_COPY_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_PAIRS_ROWS4_x2, ADD_S_10x2, STORE_C_10x2)
 
-// DOT_STEP_ROWS_COPY_PREFETCH_11x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_COPY_PREFETCH_11x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z24, Z22, Z23, odd, copy, next, nextOdd); \
 	prefetch; \
@@ -1181,24 +1084,19 @@ TEXT ·pairsAVX512CopyRows10x32(SB), NOSPLIT, $0-88
 TEXT ·pairsAVX512CopyRows11x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_11x2, ZERO_C_11x2, POINT_A_4, DOT_STEP_ROWS_COPY_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_PAIRS_ROWS4_x2, ADD_S_11x2, STORE_C_11x2)
 
-// DOT_STEP_ROWS_COPY_PREFETCH_12x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_COPY_PREFETCH_12x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z26, Z24, Z25, odd, copy, next, nextOdd); \
 	prefetch; \
-	DOT_ROWS_11x2(off, Z26, 24, Z27); \
-	DOT_ROW_2(off(R9)(R12*2), Z27, 24, 27, 22)
+	DOT_ROWS_12x2(off, Z26, 24, Z27)
 
 // func pairsAVX512CopyRows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·pairsAVX512CopyRows12x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_12x2, ZERO_C_12x2, POINT_A_4, DOT_STEP_ROWS_COPY_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_PAIRS_ROWS4_x2, ADD_S_12x2, STORE_C_12x2)
 
-// DOT_STEP_ROWS_COPY_PREFETCH_13x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_COPY_PREFETCH_13x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z28, Z26, Z27, odd, copy, next, nextOdd); \
 	prefetch; \
 	DOT_ROWS_13x2(off, Z28, 26, Z29)
-
-// ADVANCE_COPY_PAIRS_ROWS5_x2 moves the pointers to A and B.
 #define ADVANCE_COPY_PAIRS_ROWS5_x2(n) \
 	LEAQ (BX)(R13*n), BX; \
 	LEAQ (R14)(R13*n), R14; \
@@ -1215,22 +1113,17 @@ TEXT ·pairsAVX512CopyRows12x32(SB), NOSPLIT, $0-88
 TEXT ·pairsAVX512CopyRows13x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_13x2, ZERO_C_13x2, POINT_A_5, DOT_STEP_ROWS_COPY_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_PAIRS_ROWS5_x2, ADD_S_13x2, STORE_C_13x2)
 
-// DOT_STEP_ROWS_COPY_PREFETCH_14x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_COPY_PREFETCH_14x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z30, Z28, Z29, odd, copy, next, nextOdd); \
 	prefetch; \
-	DOT_ROWS_13x2(off, Z30, 28, Z31); \
-	DOT_ROW_2(off(R10)(R12*1), Z31, 28, 31, 26)
+	DOT_ROWS_14x2(off)
 
 // func pairsAVX512CopyRows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·pairsAVX512CopyRows14x32(SB), NOSPLIT, $0-88
 	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_14x2, ZERO_C_14x2, POINT_A_5, DOT_STEP_ROWS_COPY_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_PAIRS_ROWS5_x2, ADD_S_14x2, STORE_C_14x2)
 
-// PREFETCHW_STRIP_1x2 prefetches rows of a later panel of the result for a write.
-#define PREFETCHW_STRIP_1x2 \
-	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_1x2 is a step of the inner dimension.
+// PREFETCHW_STRIP_1x2 prefetches rows of a later panel of the result with write intent.
+#define PREFETCHW_STRIP_1x2 PREFETCHW(128, NUM_DX)
 #define DOT_STEP_ROWS_1x2(b, next, off) \
 	LOAD_B_2(b, Z2, Z3, next); \
 	DOT_ROW_2(off(AX), Z4, 2, 4, 0)
@@ -1275,18 +1168,13 @@ sum: \
 TEXT ·pairsAVX512Strip1x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_1x2, ZERO_C_1x2, POINT_A_1, DOT_STEP_ROWS_1x2, ADVANCE_ROWS1, STORE_BF16_C_1x2)
 
-// PREFETCHW_STRIP_2x2 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_2x2 \
 	PREFETCHW_STRIP_1x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_2x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_2x2(b, next, off) \
 	LOAD_B_2(b, Z4, Z5, next); \
 	DOT_ROWS_2x2(off, Z6, 4, Z7)
-
-// STORE_BF16_C_2x2 rounds rows of the result to bfloat16 and stores them.
 #define STORE_BF16_C_2x2 \
 	STORE_BF16_C_1x2; \
 	ADDQ R8, DX; \
@@ -1297,18 +1185,13 @@ TEXT ·pairsAVX512Strip1x32(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip2x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_2x2, ZERO_C_2x2, POINT_A_1, DOT_STEP_ROWS_2x2, ADVANCE_ROWS1, STORE_BF16_C_2x2)
 
-// PREFETCHW_STRIP_3x2 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_3x2 \
 	PREFETCHW_STRIP_2x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_3x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_3x2(b, next, off) \
 	LOAD_B_2(b, Z6, Z7, next); \
 	DOT_ROWS_3x2(off, Z8, 6, Z9)
-
-// STORE_BF16_C_3x2 rounds rows of the result to bfloat16 and stores them.
 #define STORE_BF16_C_3x2 \
 	STORE_BF16_C_2x2; \
 	ADDQ R8, DX; \
@@ -1319,19 +1202,13 @@ TEXT ·pairsAVX512Strip2x32(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip3x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_3x2, ZERO_C_3x2, POINT_A_1, DOT_STEP_ROWS_3x2, ADVANCE_ROWS1, STORE_BF16_C_3x2)
 
-// PREFETCHW_STRIP_4x2 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_4x2 \
 	PREFETCHW_STRIP_3x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_4x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_4x2(b, next, off) \
 	LOAD_B_2(b, Z8, Z9, next); \
-	DOT_ROWS_3x2(off, Z10, 8, Z11); \
-	DOT_ROW_2(off(DX), Z11, 8, 11, 6)
-
-// STORE_BF16_C_4x2 rounds rows of the result to bfloat16 and stores them.
+	DOT_ROWS_4x2(off, Z10, 8, Z11)
 #define STORE_BF16_C_4x2 \
 	STORE_BF16_C_3x2; \
 	ADDQ R8, DX; \
@@ -1342,18 +1219,13 @@ TEXT ·pairsAVX512Strip3x32(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip4x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_4x2, ZERO_C_4x2, POINT_A_2, DOT_STEP_ROWS_4x2, ADVANCE_ROWS2, STORE_BF16_C_4x2)
 
-// PREFETCHW_STRIP_5x2 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_5x2 \
 	PREFETCHW_STRIP_4x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_5x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_5x2(b, next, off) \
 	LOAD_B_2(b, Z10, Z11, next); \
 	DOT_ROWS_5x2(off, Z12, 10, Z13)
-
-// STORE_BF16_C_5x2 rounds rows of the result to bfloat16 and stores them.
 #define STORE_BF16_C_5x2 \
 	STORE_BF16_C_4x2; \
 	ADDQ R8, DX; \
@@ -1364,19 +1236,13 @@ TEXT ·pairsAVX512Strip4x32(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip5x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_5x2, ZERO_C_5x2, POINT_A_2, DOT_STEP_ROWS_5x2, ADVANCE_ROWS2, STORE_BF16_C_5x2)
 
-// PREFETCHW_STRIP_6x2 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_6x2 \
 	PREFETCHW_STRIP_5x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_6x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_6x2(b, next, off) \
 	LOAD_B_2(b, Z12, Z13, next); \
-	DOT_ROWS_5x2(off, Z14, 12, Z15); \
-	DOT_ROW_2(off(DX)(R12*2), Z15, 12, 15, 10)
-
-// STORE_BF16_C_6x2 rounds rows of the result to bfloat16 and stores them.
+	DOT_ROWS_6x2(off, Z14, 12, Z15)
 #define STORE_BF16_C_6x2 \
 	STORE_BF16_C_5x2; \
 	ADDQ R8, DX; \
@@ -1387,18 +1253,13 @@ TEXT ·pairsAVX512Strip5x32(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip6x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_6x2, ZERO_C_6x2, POINT_A_2, DOT_STEP_ROWS_6x2, ADVANCE_ROWS2, STORE_BF16_C_6x2)
 
-// PREFETCHW_STRIP_7x2 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_7x2 \
 	PREFETCHW_STRIP_6x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_7x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_7x2(b, next, off) \
 	LOAD_B_2(b, Z14, Z15, next); \
 	DOT_ROWS_7x2(off, Z16, 14, Z17)
-
-// STORE_BF16_C_7x2 rounds rows of the result to bfloat16 and stores them.
 #define STORE_BF16_C_7x2 \
 	STORE_BF16_C_6x2; \
 	ADDQ R8, DX; \
@@ -1409,19 +1270,13 @@ TEXT ·pairsAVX512Strip6x32(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip7x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_7x2, ZERO_C_7x2, POINT_A_3, DOT_STEP_ROWS_7x2, ADVANCE_ROWS3, STORE_BF16_C_7x2)
 
-// PREFETCHW_STRIP_8x2 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_8x2 \
 	PREFETCHW_STRIP_7x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_8x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_8x2(b, next, off) \
 	LOAD_B_2(b, Z16, Z17, next); \
-	DOT_ROWS_7x2(off, Z18, 16, Z19); \
-	DOT_ROW_2(off(SI)(R12*1), Z19, 16, 19, 14)
-
-// STORE_BF16_C_8x2 rounds rows of the result to bfloat16 and stores them.
+	DOT_ROWS_8x2(off, Z18, 16, Z19)
 #define STORE_BF16_C_8x2 \
 	STORE_BF16_C_7x2; \
 	ADDQ R8, DX; \
@@ -1432,18 +1287,13 @@ TEXT ·pairsAVX512Strip7x32(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip8x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_8x2, ZERO_C_8x2, POINT_A_3, DOT_STEP_ROWS_8x2, ADVANCE_ROWS3, STORE_BF16_C_8x2)
 
-// PREFETCHW_STRIP_9x2 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_9x2 \
 	PREFETCHW_STRIP_8x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_9x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_9x2(b, next, off) \
 	LOAD_B_2(b, Z18, Z19, next); \
 	DOT_ROWS_9x2(off, Z20, 18, Z21)
-
-// STORE_BF16_C_9x2 rounds rows of the result to bfloat16 and stores them.
 #define STORE_BF16_C_9x2 \
 	STORE_BF16_C_8x2; \
 	ADDQ R8, DX; \
@@ -1454,19 +1304,13 @@ TEXT ·pairsAVX512Strip8x32(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip9x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_9x2, ZERO_C_9x2, POINT_A_3, DOT_STEP_ROWS_9x2, ADVANCE_ROWS3, STORE_BF16_C_9x2)
 
-// PREFETCHW_STRIP_10x2 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_10x2 \
 	PREFETCHW_STRIP_9x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_10x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_10x2(b, next, off) \
 	LOAD_B_2(b, Z20, Z21, next); \
-	DOT_ROWS_9x2(off, Z22, 20, Z23); \
-	DOT_ROW_2(off(R9), Z23, 20, 23, 18)
-
-// STORE_BF16_C_10x2 rounds rows of the result to bfloat16 and stores them.
+	DOT_ROWS_10x2(off, Z22, 20, Z23)
 #define STORE_BF16_C_10x2 \
 	STORE_BF16_C_9x2; \
 	ADDQ R8, DX; \
@@ -1477,18 +1321,13 @@ TEXT ·pairsAVX512Strip9x32(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip10x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_10x2, ZERO_C_10x2, POINT_A_4, DOT_STEP_ROWS_10x2, ADVANCE_ROWS4, STORE_BF16_C_10x2)
 
-// PREFETCHW_STRIP_11x2 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_11x2 \
 	PREFETCHW_STRIP_10x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_11x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_11x2(b, next, off) \
 	LOAD_B_2(b, Z22, Z23, next); \
 	DOT_ROWS_11x2(off, Z24, 22, Z25)
-
-// STORE_BF16_C_11x2 rounds rows of the result to bfloat16 and stores them.
 #define STORE_BF16_C_11x2 \
 	STORE_BF16_C_10x2; \
 	ADDQ R8, DX; \
@@ -1499,19 +1338,13 @@ TEXT ·pairsAVX512Strip10x32(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip11x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_11x2, ZERO_C_11x2, POINT_A_4, DOT_STEP_ROWS_11x2, ADVANCE_ROWS4, STORE_BF16_C_11x2)
 
-// PREFETCHW_STRIP_12x2 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_12x2 \
 	PREFETCHW_STRIP_11x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_12x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_12x2(b, next, off) \
 	LOAD_B_2(b, Z24, Z25, next); \
-	DOT_ROWS_11x2(off, Z26, 24, Z27); \
-	DOT_ROW_2(off(R9)(R12*2), Z27, 24, 27, 22)
-
-// STORE_BF16_C_12x2 rounds rows of the result to bfloat16 and stores them.
+	DOT_ROWS_12x2(off, Z26, 24, Z27)
 #define STORE_BF16_C_12x2 \
 	STORE_BF16_C_11x2; \
 	ADDQ R8, DX; \
@@ -1522,18 +1355,13 @@ TEXT ·pairsAVX512Strip11x32(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip12x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_12x2, ZERO_C_12x2, POINT_A_4, DOT_STEP_ROWS_12x2, ADVANCE_ROWS4, STORE_BF16_C_12x2)
 
-// PREFETCHW_STRIP_13x2 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_13x2 \
 	PREFETCHW_STRIP_12x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_13x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_13x2(b, next, off) \
 	LOAD_B_2(b, Z26, Z27, next); \
 	DOT_ROWS_13x2(off, Z28, 26, Z29)
-
-// STORE_BF16_C_13x2 rounds rows of the result to bfloat16 and stores them.
 #define STORE_BF16_C_13x2 \
 	STORE_BF16_C_12x2; \
 	ADDQ R8, DX; \
@@ -1544,19 +1372,13 @@ TEXT ·pairsAVX512Strip12x32(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip13x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_13x2, ZERO_C_13x2, POINT_A_5, DOT_STEP_ROWS_13x2, ADVANCE_ROWS5, STORE_BF16_C_13x2)
 
-// PREFETCHW_STRIP_14x2 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_14x2 \
 	PREFETCHW_STRIP_13x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_14x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_14x2(b, next, off) \
 	LOAD_B_2(b, Z28, Z29, next); \
-	DOT_ROWS_13x2(off, Z30, 28, Z31); \
-	DOT_ROW_2(off(R10)(R12*1), Z31, 28, 31, 26)
-
-// STORE_BF16_C_14x2 rounds rows of the result to bfloat16 and stores them.
+	DOT_ROWS_14x2(off)
 #define STORE_BF16_C_14x2 \
 	STORE_BF16_C_13x2; \
 	ADDQ R8, DX; \
@@ -1567,16 +1389,10 @@ TEXT ·pairsAVX512Strip13x32(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip14x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_14x2, ZERO_C_14x2, POINT_A_5, DOT_STEP_ROWS_14x2, ADVANCE_ROWS5, STORE_BF16_C_14x2)
 
-// PREFETCHW_STRIP_1x1 prefetches rows of a later panel of the result for a write.
-#define PREFETCHW_STRIP_1x1 \
-	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_1x1 is a step of the inner dimension.
+#define PREFETCHW_STRIP_1x1 PREFETCHW(128, NUM_DX)
 #define DOT_STEP_ROWS_1x1(b, next, off) \
 	LOAD_B_1(b, Z1, next); \
 	DOT_ROW_1(off(AX), Z2, 1, 2, 0)
-
-// STORE_BF16_C_1x1 rounds rows of the result to bfloat16 and stores them.
 #define STORE_BF16_C_1x1 \
 	VCVTNE2PS2BF16(0, 0, 0); \
 	VMOVDQU16 Z0, K1, (DX)
@@ -1585,18 +1401,13 @@ TEXT ·pairsAVX512Strip14x32(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip1x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_1x1, ZERO_C_1x1, POINT_A_1, DOT_STEP_ROWS_1x1, ADVANCE_ROWS1, STORE_BF16_C_1x1)
 
-// PREFETCHW_STRIP_2x1 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_2x1 \
 	PREFETCHW_STRIP_1x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_2x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_2x1(b, next, off) \
 	LOAD_B_1(b, Z2, next); \
 	DOT_ROWS_2x1(off, Z3, 2, Z4)
-
-// STORE_BF16_C_2x1 rounds rows of the result to bfloat16 and stores them.
 #define STORE_BF16_C_2x1 \
 	STORE_BF16_C_1x1; \
 	ADDQ R8, DX; \
@@ -1607,18 +1418,13 @@ TEXT ·pairsAVX512Strip1x16(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip2x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_2x1, ZERO_C_2x1, POINT_A_1, DOT_STEP_ROWS_2x1, ADVANCE_ROWS1, STORE_BF16_C_2x1)
 
-// PREFETCHW_STRIP_3x1 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_3x1 \
 	PREFETCHW_STRIP_2x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_3x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_3x1(b, next, off) \
 	LOAD_B_1(b, Z3, next); \
 	DOT_ROWS_3x1(off, Z4, 3, Z5)
-
-// STORE_BF16_C_3x1 rounds rows of the result to bfloat16 and stores them.
 #define STORE_BF16_C_3x1 \
 	STORE_BF16_C_2x1; \
 	ADDQ R8, DX; \
@@ -1629,19 +1435,13 @@ TEXT ·pairsAVX512Strip2x16(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip3x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_3x1, ZERO_C_3x1, POINT_A_1, DOT_STEP_ROWS_3x1, ADVANCE_ROWS1, STORE_BF16_C_3x1)
 
-// PREFETCHW_STRIP_4x1 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_4x1 \
 	PREFETCHW_STRIP_3x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_4x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_4x1(b, next, off) \
 	LOAD_B_1(b, Z4, next); \
-	DOT_ROWS_3x1(off, Z5, 4, Z6); \
-	DOT_ROW_1(off(DX), Z6, 4, 6, 3)
-
-// STORE_BF16_C_4x1 rounds rows of the result to bfloat16 and stores them.
+	DOT_ROWS_4x1(off, Z5, 4, Z6)
 #define STORE_BF16_C_4x1 \
 	STORE_BF16_C_3x1; \
 	ADDQ R8, DX; \
@@ -1652,18 +1452,13 @@ TEXT ·pairsAVX512Strip3x16(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip4x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_4x1, ZERO_C_4x1, POINT_A_2, DOT_STEP_ROWS_4x1, ADVANCE_ROWS2, STORE_BF16_C_4x1)
 
-// PREFETCHW_STRIP_5x1 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_5x1 \
 	PREFETCHW_STRIP_4x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_5x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_5x1(b, next, off) \
 	LOAD_B_1(b, Z5, next); \
 	DOT_ROWS_5x1(off, Z6, 5, Z7)
-
-// STORE_BF16_C_5x1 rounds rows of the result to bfloat16 and stores them.
 #define STORE_BF16_C_5x1 \
 	STORE_BF16_C_4x1; \
 	ADDQ R8, DX; \
@@ -1674,19 +1469,13 @@ TEXT ·pairsAVX512Strip4x16(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip5x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_5x1, ZERO_C_5x1, POINT_A_2, DOT_STEP_ROWS_5x1, ADVANCE_ROWS2, STORE_BF16_C_5x1)
 
-// PREFETCHW_STRIP_6x1 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_6x1 \
 	PREFETCHW_STRIP_5x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_6x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_6x1(b, next, off) \
 	LOAD_B_1(b, Z6, next); \
-	DOT_ROWS_5x1(off, Z7, 6, Z8); \
-	DOT_ROW_1(off(DX)(R12*2), Z8, 6, 8, 5)
-
-// STORE_BF16_C_6x1 rounds rows of the result to bfloat16 and stores them.
+	DOT_ROWS_6x1(off, Z7, 6, Z8)
 #define STORE_BF16_C_6x1 \
 	STORE_BF16_C_5x1; \
 	ADDQ R8, DX; \
@@ -1697,18 +1486,13 @@ TEXT ·pairsAVX512Strip5x16(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip6x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_6x1, ZERO_C_6x1, POINT_A_2, DOT_STEP_ROWS_6x1, ADVANCE_ROWS2, STORE_BF16_C_6x1)
 
-// PREFETCHW_STRIP_7x1 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_7x1 \
 	PREFETCHW_STRIP_6x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_7x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_7x1(b, next, off) \
 	LOAD_B_1(b, Z7, next); \
 	DOT_ROWS_7x1(off, Z8, 7, Z9)
-
-// STORE_BF16_C_7x1 rounds rows of the result to bfloat16 and stores them.
 #define STORE_BF16_C_7x1 \
 	STORE_BF16_C_6x1; \
 	ADDQ R8, DX; \
@@ -1719,19 +1503,13 @@ TEXT ·pairsAVX512Strip6x16(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip7x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_7x1, ZERO_C_7x1, POINT_A_3, DOT_STEP_ROWS_7x1, ADVANCE_ROWS3, STORE_BF16_C_7x1)
 
-// PREFETCHW_STRIP_8x1 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_8x1 \
 	PREFETCHW_STRIP_7x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_8x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_8x1(b, next, off) \
 	LOAD_B_1(b, Z8, next); \
-	DOT_ROWS_7x1(off, Z9, 8, Z10); \
-	DOT_ROW_1(off(SI)(R12*1), Z10, 8, 10, 7)
-
-// STORE_BF16_C_8x1 rounds rows of the result to bfloat16 and stores them.
+	DOT_ROWS_8x1(off, Z9, 8, Z10)
 #define STORE_BF16_C_8x1 \
 	STORE_BF16_C_7x1; \
 	ADDQ R8, DX; \
@@ -1742,18 +1520,13 @@ TEXT ·pairsAVX512Strip7x16(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip8x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_8x1, ZERO_C_8x1, POINT_A_3, DOT_STEP_ROWS_8x1, ADVANCE_ROWS3, STORE_BF16_C_8x1)
 
-// PREFETCHW_STRIP_9x1 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_9x1 \
 	PREFETCHW_STRIP_8x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_9x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_9x1(b, next, off) \
 	LOAD_B_1(b, Z9, next); \
 	DOT_ROWS_9x1(off, Z10, 9, Z11)
-
-// STORE_BF16_C_9x1 rounds rows of the result to bfloat16 and stores them.
 #define STORE_BF16_C_9x1 \
 	STORE_BF16_C_8x1; \
 	ADDQ R8, DX; \
@@ -1764,19 +1537,13 @@ TEXT ·pairsAVX512Strip8x16(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip9x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_9x1, ZERO_C_9x1, POINT_A_3, DOT_STEP_ROWS_9x1, ADVANCE_ROWS3, STORE_BF16_C_9x1)
 
-// PREFETCHW_STRIP_10x1 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_10x1 \
 	PREFETCHW_STRIP_9x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_10x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_10x1(b, next, off) \
 	LOAD_B_1(b, Z10, next); \
-	DOT_ROWS_9x1(off, Z11, 10, Z12); \
-	DOT_ROW_1(off(R9), Z12, 10, 12, 9)
-
-// STORE_BF16_C_10x1 rounds rows of the result to bfloat16 and stores them.
+	DOT_ROWS_10x1(off, Z11, 10, Z12)
 #define STORE_BF16_C_10x1 \
 	STORE_BF16_C_9x1; \
 	ADDQ R8, DX; \
@@ -1787,18 +1554,13 @@ TEXT ·pairsAVX512Strip9x16(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip10x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_10x1, ZERO_C_10x1, POINT_A_4, DOT_STEP_ROWS_10x1, ADVANCE_ROWS4, STORE_BF16_C_10x1)
 
-// PREFETCHW_STRIP_11x1 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_11x1 \
 	PREFETCHW_STRIP_10x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_11x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_11x1(b, next, off) \
 	LOAD_B_1(b, Z11, next); \
 	DOT_ROWS_11x1(off, Z12, 11, Z13)
-
-// STORE_BF16_C_11x1 rounds rows of the result to bfloat16 and stores them.
 #define STORE_BF16_C_11x1 \
 	STORE_BF16_C_10x1; \
 	ADDQ R8, DX; \
@@ -1809,19 +1571,13 @@ TEXT ·pairsAVX512Strip10x16(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip11x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_11x1, ZERO_C_11x1, POINT_A_4, DOT_STEP_ROWS_11x1, ADVANCE_ROWS4, STORE_BF16_C_11x1)
 
-// PREFETCHW_STRIP_12x1 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_12x1 \
 	PREFETCHW_STRIP_11x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_12x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_12x1(b, next, off) \
 	LOAD_B_1(b, Z12, next); \
-	DOT_ROWS_11x1(off, Z13, 12, Z14); \
-	DOT_ROW_1(off(R9)(R12*2), Z14, 12, 14, 11)
-
-// STORE_BF16_C_12x1 rounds rows of the result to bfloat16 and stores them.
+	DOT_ROWS_12x1(off, Z13, 12, Z14)
 #define STORE_BF16_C_12x1 \
 	STORE_BF16_C_11x1; \
 	ADDQ R8, DX; \
@@ -1832,18 +1588,13 @@ TEXT ·pairsAVX512Strip11x16(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip12x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_12x1, ZERO_C_12x1, POINT_A_4, DOT_STEP_ROWS_12x1, ADVANCE_ROWS4, STORE_BF16_C_12x1)
 
-// PREFETCHW_STRIP_13x1 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_13x1 \
 	PREFETCHW_STRIP_12x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_13x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_13x1(b, next, off) \
 	LOAD_B_1(b, Z13, next); \
 	DOT_ROWS_13x1(off, Z14, 13, Z15)
-
-// STORE_BF16_C_13x1 rounds rows of the result to bfloat16 and stores them.
 #define STORE_BF16_C_13x1 \
 	STORE_BF16_C_12x1; \
 	ADDQ R8, DX; \
@@ -1854,19 +1605,14 @@ TEXT ·pairsAVX512Strip12x16(SB), NOSPLIT, $0-64
 TEXT ·pairsAVX512Strip13x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_13x1, ZERO_C_13x1, POINT_A_5, DOT_STEP_ROWS_13x1, ADVANCE_ROWS5, STORE_BF16_C_13x1)
 
-// PREFETCHW_STRIP_14x1 prefetches rows of a later panel of the result for a write.
 #define PREFETCHW_STRIP_14x1 \
 	PREFETCHW_STRIP_13x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-
-// DOT_STEP_ROWS_14x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_14x1(b, next, off) \
 	LOAD_B_1(b, Z14, next); \
 	DOT_ROWS_13x1(off, Z15, 14, Z16); \
 	DOT_ROW_1(off(R10)(R12*1), Z16, 14, 16, 13)
-
-// STORE_BF16_C_14x1 rounds rows of the result to bfloat16 and stores them.
 #define STORE_BF16_C_14x1 \
 	STORE_BF16_C_13x1; \
 	ADDQ R8, DX; \
@@ -2181,7 +1927,6 @@ TEXT ·pairsRowRunsNarrow13AVX512(SB), NOSPLIT, $0-88
 TEXT ·pairsRowRunsNarrow14AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_14x1, ZERO_C_14x1, POINT_A_5, DOT_STEP_ROWS_PREFETCH_14x1, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_14x1, STORE_C_14x1)
 
-// FMA_STEP_ROWS_1x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_1x2(b, next, off) \
 	LOAD_B_2(b, Z2, Z3, next); \
 	FMA_ROW_2(off(AX), Z4, Z2, Z0, Z3, Z1)
@@ -2194,8 +1939,7 @@ TEXT ·pairsRowRunsNarrow14AVX512(SB), NOSPLIT, $0-88
 	JNZ subnormal
 
 // FIND_SUBNORMAL_C_1x2 goes to subnormal if a sum is.
-#define FIND_SUBNORMAL_C_1x2 \
-	FIND_SUBNORMAL(Z0, Z1)
+#define FIND_SUBNORMAL_C_1x2 FIND_SUBNORMAL(Z0, Z1)
 
 // STORE_ROUNDED rounds a row to bfloat16 and stores it.
 #define STORE_ROUNDED(low, lowhalf, high, highhalf) \
@@ -2209,8 +1953,7 @@ TEXT ·pairsRowRunsNarrow14AVX512(SB), NOSPLIT, $0-88
 	VMOVDQU16 low, K1, (DX)
 
 // STORE_ROUNDED_C_1x2 is STORE_BF16_C also of subnormal numbers.
-#define STORE_ROUNDED_C_1x2 \
-	STORE_ROUNDED(Z0, Y0, Z1, Y1)
+#define STORE_ROUNDED_C_1x2 STORE_ROUNDED(Z0, Y0, Z1, Y1)
 
 // STRIP_KERNEL_FMA is a StripKernel on float32.
 #define STRIP_KERNEL_FMA(prefetchw, zero, point, step, advance, find, store, round) \
@@ -2245,17 +1988,12 @@ subnormal: \
 TEXT ·f32AVX512BF16Strip1x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_1x2, ZERO_C_1x2, POINT_A_1, FMA_STEP_ROWS_1x2, ADVANCE_ROWS1, FIND_SUBNORMAL_C_1x2, STORE_BF16_C_1x2, STORE_ROUNDED_C_1x2)
 
-// FMA_STEP_ROWS_2x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_2x2(b, next, off) \
 	LOAD_B_2(b, Z4, Z5, next); \
 	FMA_ROWS_2x2(off, Z6, Z4, Z5, Z7)
-
-// FIND_SUBNORMAL_C_2x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_2x2 \
 	FIND_SUBNORMAL_C_1x2; \
 	FIND_SUBNORMAL(Z2, Z3)
-
-// STORE_ROUNDED_C_2x2 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_2x2 \
 	STORE_ROUNDED_C_1x2; \
 	ADDQ R8, DX; \
@@ -2265,17 +2003,12 @@ TEXT ·f32AVX512BF16Strip1x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip2x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_2x2, ZERO_C_2x2, POINT_A_1, FMA_STEP_ROWS_2x2, ADVANCE_ROWS1, FIND_SUBNORMAL_C_2x2, STORE_BF16_C_2x2, STORE_ROUNDED_C_2x2)
 
-// FMA_STEP_ROWS_3x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_3x2(b, next, off) \
 	LOAD_B_2(b, Z6, Z7, next); \
 	FMA_ROWS_3x2(off, Z8, Z6, Z7, Z9)
-
-// FIND_SUBNORMAL_C_3x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_3x2 \
 	FIND_SUBNORMAL_C_2x2; \
 	FIND_SUBNORMAL(Z4, Z5)
-
-// STORE_ROUNDED_C_3x2 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_3x2 \
 	STORE_ROUNDED_C_2x2; \
 	ADDQ R8, DX; \
@@ -2285,18 +2018,12 @@ TEXT ·f32AVX512BF16Strip2x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip3x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_3x2, ZERO_C_3x2, POINT_A_1, FMA_STEP_ROWS_3x2, ADVANCE_ROWS1, FIND_SUBNORMAL_C_3x2, STORE_BF16_C_3x2, STORE_ROUNDED_C_3x2)
 
-// FMA_STEP_ROWS_4x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_4x2(b, next, off) \
 	LOAD_B_2(b, Z8, Z9, next); \
-	FMA_ROWS_3x2(off, Z10, Z8, Z9, Z11); \
-	FMA_ROW_2(off(DX), Z11, Z8, Z6, Z9, Z7)
-
-// FIND_SUBNORMAL_C_4x2 goes to subnormal if a sum is.
+	FMA_ROWS_4x2(off, Z10, Z8, Z9, Z11)
 #define FIND_SUBNORMAL_C_4x2 \
 	FIND_SUBNORMAL_C_3x2; \
 	FIND_SUBNORMAL(Z6, Z7)
-
-// STORE_ROUNDED_C_4x2 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_4x2 \
 	STORE_ROUNDED_C_3x2; \
 	ADDQ R8, DX; \
@@ -2306,17 +2033,12 @@ TEXT ·f32AVX512BF16Strip3x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip4x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_4x2, ZERO_C_4x2, POINT_A_2, FMA_STEP_ROWS_4x2, ADVANCE_ROWS2, FIND_SUBNORMAL_C_4x2, STORE_BF16_C_4x2, STORE_ROUNDED_C_4x2)
 
-// FMA_STEP_ROWS_5x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_5x2(b, next, off) \
 	LOAD_B_2(b, Z10, Z11, next); \
 	FMA_ROWS_5x2(off, Z12, Z10, Z11, Z13)
-
-// FIND_SUBNORMAL_C_5x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_5x2 \
 	FIND_SUBNORMAL_C_4x2; \
 	FIND_SUBNORMAL(Z8, Z9)
-
-// STORE_ROUNDED_C_5x2 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_5x2 \
 	STORE_ROUNDED_C_4x2; \
 	ADDQ R8, DX; \
@@ -2326,18 +2048,12 @@ TEXT ·f32AVX512BF16Strip4x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip5x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_5x2, ZERO_C_5x2, POINT_A_2, FMA_STEP_ROWS_5x2, ADVANCE_ROWS2, FIND_SUBNORMAL_C_5x2, STORE_BF16_C_5x2, STORE_ROUNDED_C_5x2)
 
-// FMA_STEP_ROWS_6x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_6x2(b, next, off) \
 	LOAD_B_2(b, Z12, Z13, next); \
-	FMA_ROWS_5x2(off, Z14, Z12, Z13, Z15); \
-	FMA_ROW_2(off(DX)(R12*2), Z15, Z12, Z10, Z13, Z11)
-
-// FIND_SUBNORMAL_C_6x2 goes to subnormal if a sum is.
+	FMA_ROWS_6x2(off, Z14, Z12, Z13, Z15)
 #define FIND_SUBNORMAL_C_6x2 \
 	FIND_SUBNORMAL_C_5x2; \
 	FIND_SUBNORMAL(Z10, Z11)
-
-// STORE_ROUNDED_C_6x2 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_6x2 \
 	STORE_ROUNDED_C_5x2; \
 	ADDQ R8, DX; \
@@ -2347,17 +2063,12 @@ TEXT ·f32AVX512BF16Strip5x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip6x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_6x2, ZERO_C_6x2, POINT_A_2, FMA_STEP_ROWS_6x2, ADVANCE_ROWS2, FIND_SUBNORMAL_C_6x2, STORE_BF16_C_6x2, STORE_ROUNDED_C_6x2)
 
-// FMA_STEP_ROWS_7x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_7x2(b, next, off) \
 	LOAD_B_2(b, Z14, Z15, next); \
 	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17)
-
-// FIND_SUBNORMAL_C_7x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_7x2 \
 	FIND_SUBNORMAL_C_6x2; \
 	FIND_SUBNORMAL(Z12, Z13)
-
-// STORE_ROUNDED_C_7x2 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_7x2 \
 	STORE_ROUNDED_C_6x2; \
 	ADDQ R8, DX; \
@@ -2367,18 +2078,12 @@ TEXT ·f32AVX512BF16Strip6x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip7x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_7x2, ZERO_C_7x2, POINT_A_3, FMA_STEP_ROWS_7x2, ADVANCE_ROWS3, FIND_SUBNORMAL_C_7x2, STORE_BF16_C_7x2, STORE_ROUNDED_C_7x2)
 
-// FMA_STEP_ROWS_8x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_8x2(b, next, off) \
 	LOAD_B_2(b, Z16, Z17, next); \
-	FMA_ROWS_7x2(off, Z18, Z16, Z17, Z19); \
-	FMA_ROW_2(off(SI)(R12*1), Z19, Z16, Z14, Z17, Z15)
-
-// FIND_SUBNORMAL_C_8x2 goes to subnormal if a sum is.
+	FMA_ROWS_8x2(off, Z18, Z16, Z17, Z19)
 #define FIND_SUBNORMAL_C_8x2 \
 	FIND_SUBNORMAL_C_7x2; \
 	FIND_SUBNORMAL(Z14, Z15)
-
-// STORE_ROUNDED_C_8x2 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_8x2 \
 	STORE_ROUNDED_C_7x2; \
 	ADDQ R8, DX; \
@@ -2388,17 +2093,12 @@ TEXT ·f32AVX512BF16Strip7x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip8x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_8x2, ZERO_C_8x2, POINT_A_3, FMA_STEP_ROWS_8x2, ADVANCE_ROWS3, FIND_SUBNORMAL_C_8x2, STORE_BF16_C_8x2, STORE_ROUNDED_C_8x2)
 
-// FMA_STEP_ROWS_9x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_9x2(b, next, off) \
 	LOAD_B_2(b, Z18, Z19, next); \
 	FMA_ROWS_9x2(off, Z20, Z18, Z19, Z21)
-
-// FIND_SUBNORMAL_C_9x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_9x2 \
 	FIND_SUBNORMAL_C_8x2; \
 	FIND_SUBNORMAL(Z16, Z17)
-
-// STORE_ROUNDED_C_9x2 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_9x2 \
 	STORE_ROUNDED_C_8x2; \
 	ADDQ R8, DX; \
@@ -2408,18 +2108,12 @@ TEXT ·f32AVX512BF16Strip8x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip9x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_9x2, ZERO_C_9x2, POINT_A_3, FMA_STEP_ROWS_9x2, ADVANCE_ROWS3, FIND_SUBNORMAL_C_9x2, STORE_BF16_C_9x2, STORE_ROUNDED_C_9x2)
 
-// FMA_STEP_ROWS_10x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_10x2(b, next, off) \
 	LOAD_B_2(b, Z20, Z21, next); \
-	FMA_ROWS_9x2(off, Z22, Z20, Z21, Z23); \
-	FMA_ROW_2(off(R9), Z23, Z20, Z18, Z21, Z19)
-
-// FIND_SUBNORMAL_C_10x2 goes to subnormal if a sum is.
+	FMA_ROWS_10x2(off, Z22, Z20, Z21, Z23)
 #define FIND_SUBNORMAL_C_10x2 \
 	FIND_SUBNORMAL_C_9x2; \
 	FIND_SUBNORMAL(Z18, Z19)
-
-// STORE_ROUNDED_C_10x2 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_10x2 \
 	STORE_ROUNDED_C_9x2; \
 	ADDQ R8, DX; \
@@ -2429,17 +2123,12 @@ TEXT ·f32AVX512BF16Strip9x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip10x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_10x2, ZERO_C_10x2, POINT_A_4, FMA_STEP_ROWS_10x2, ADVANCE_ROWS4, FIND_SUBNORMAL_C_10x2, STORE_BF16_C_10x2, STORE_ROUNDED_C_10x2)
 
-// FMA_STEP_ROWS_11x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_11x2(b, next, off) \
 	LOAD_B_2(b, Z22, Z23, next); \
 	FMA_ROWS_11x2(off, Z24, Z22, Z23, Z25)
-
-// FIND_SUBNORMAL_C_11x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_11x2 \
 	FIND_SUBNORMAL_C_10x2; \
 	FIND_SUBNORMAL(Z20, Z21)
-
-// STORE_ROUNDED_C_11x2 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_11x2 \
 	STORE_ROUNDED_C_10x2; \
 	ADDQ R8, DX; \
@@ -2449,18 +2138,12 @@ TEXT ·f32AVX512BF16Strip10x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip11x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_11x2, ZERO_C_11x2, POINT_A_4, FMA_STEP_ROWS_11x2, ADVANCE_ROWS4, FIND_SUBNORMAL_C_11x2, STORE_BF16_C_11x2, STORE_ROUNDED_C_11x2)
 
-// FMA_STEP_ROWS_12x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_12x2(b, next, off) \
 	LOAD_B_2(b, Z24, Z25, next); \
-	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27); \
-	FMA_ROW_2(off(R9)(R12*2), Z27, Z24, Z22, Z25, Z23)
-
-// FIND_SUBNORMAL_C_12x2 goes to subnormal if a sum is.
+	FMA_ROWS_12x2(off, Z26, Z24, Z25, Z27)
 #define FIND_SUBNORMAL_C_12x2 \
 	FIND_SUBNORMAL_C_11x2; \
 	FIND_SUBNORMAL(Z22, Z23)
-
-// STORE_ROUNDED_C_12x2 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_12x2 \
 	STORE_ROUNDED_C_11x2; \
 	ADDQ R8, DX; \
@@ -2470,17 +2153,12 @@ TEXT ·f32AVX512BF16Strip11x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip12x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_12x2, ZERO_C_12x2, POINT_A_4, FMA_STEP_ROWS_12x2, ADVANCE_ROWS4, FIND_SUBNORMAL_C_12x2, STORE_BF16_C_12x2, STORE_ROUNDED_C_12x2)
 
-// FMA_STEP_ROWS_13x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_13x2(b, next, off) \
 	LOAD_B_2(b, Z26, Z27, next); \
 	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29)
-
-// FIND_SUBNORMAL_C_13x2 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_13x2 \
 	FIND_SUBNORMAL_C_12x2; \
 	FIND_SUBNORMAL(Z24, Z25)
-
-// STORE_ROUNDED_C_13x2 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_13x2 \
 	STORE_ROUNDED_C_12x2; \
 	ADDQ R8, DX; \
@@ -2490,18 +2168,12 @@ TEXT ·f32AVX512BF16Strip12x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip13x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_13x2, ZERO_C_13x2, POINT_A_5, FMA_STEP_ROWS_13x2, ADVANCE_ROWS5, FIND_SUBNORMAL_C_13x2, STORE_BF16_C_13x2, STORE_ROUNDED_C_13x2)
 
-// FMA_STEP_ROWS_14x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_14x2(b, next, off) \
 	LOAD_B_2(b, Z28, Z29, next); \
-	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31); \
-	FMA_ROW_2(off(R10)(R12*1), Z31, Z28, Z26, Z29, Z27)
-
-// FIND_SUBNORMAL_C_14x2 goes to subnormal if a sum is.
+	FMA_ROWS_14x2(off)
 #define FIND_SUBNORMAL_C_14x2 \
 	FIND_SUBNORMAL_C_13x2; \
 	FIND_SUBNORMAL(Z26, Z27)
-
-// STORE_ROUNDED_C_14x2 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_14x2 \
 	STORE_ROUNDED_C_13x2; \
 	ADDQ R8, DX; \
@@ -2511,47 +2183,31 @@ TEXT ·f32AVX512BF16Strip13x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip14x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_14x2, ZERO_C_14x2, POINT_A_5, FMA_STEP_ROWS_14x2, ADVANCE_ROWS5, FIND_SUBNORMAL_C_14x2, STORE_BF16_C_14x2, STORE_ROUNDED_C_14x2)
 
-// FMA_STEP_ROWS_1x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_1x1(b, next, off) \
 	LOAD_B_1(b, Z1, next); \
 	FMA_ROW_1(off(AX), Z2, Z1, Z0)
-
-// FIND_SUBNORMAL_1 goes to subnormal if a sum of a row is.
 #define FIND_SUBNORMAL_1(low) \
 	VFPCLASSPSZ $0x20, low, K3; \
 	KORTESTW K3, K3; \
 	JNZ subnormal
-
-// FIND_SUBNORMAL_C_1x1 goes to subnormal if a sum is.
-#define FIND_SUBNORMAL_C_1x1 \
-	FIND_SUBNORMAL_1(Z0)
-
-// STORE_ROUNDED_1 rounds a row to bfloat16 and stores it.
+#define FIND_SUBNORMAL_C_1x1 FIND_SUBNORMAL_1(Z0)
 #define STORE_ROUNDED_1(low, lowhalf) \
 	ROUND_BF16(low, Z30, Z28, Z29, Z31); \
 	VPSRLD $16, low, low; \
 	VPMOVDW low, lowhalf; \
 	VMOVDQU16 low, K1, (DX)
-
-// STORE_ROUNDED_C_1x1 is STORE_BF16_C also of subnormal numbers.
-#define STORE_ROUNDED_C_1x1 \
-	STORE_ROUNDED_1(Z0, Y0)
+#define STORE_ROUNDED_C_1x1 STORE_ROUNDED_1(Z0, Y0)
 
 // func f32AVX512BF16Strip1x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, panels int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512BF16Strip1x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_1x1, ZERO_C_1x1, POINT_A_1, FMA_STEP_ROWS_1x1, ADVANCE_ROWS1, FIND_SUBNORMAL_C_1x1, STORE_BF16_C_1x1, STORE_ROUNDED_C_1x1)
 
-// FMA_STEP_ROWS_2x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_2x1(b, next, off) \
 	LOAD_B_1(b, Z2, next); \
 	FMA_ROWS_2x1(off, Z3, Z2, Z4)
-
-// FIND_SUBNORMAL_C_2x1 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_2x1 \
 	FIND_SUBNORMAL_C_1x1; \
 	FIND_SUBNORMAL_1(Z1)
-
-// STORE_ROUNDED_C_2x1 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_2x1 \
 	STORE_ROUNDED_C_1x1; \
 	ADDQ R8, DX; \
@@ -2561,17 +2217,12 @@ TEXT ·f32AVX512BF16Strip1x16(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip2x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_2x1, ZERO_C_2x1, POINT_A_1, FMA_STEP_ROWS_2x1, ADVANCE_ROWS1, FIND_SUBNORMAL_C_2x1, STORE_BF16_C_2x1, STORE_ROUNDED_C_2x1)
 
-// FMA_STEP_ROWS_3x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_3x1(b, next, off) \
 	LOAD_B_1(b, Z3, next); \
 	FMA_ROWS_3x1(off, Z4, Z3, Z5)
-
-// FIND_SUBNORMAL_C_3x1 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_3x1 \
 	FIND_SUBNORMAL_C_2x1; \
 	FIND_SUBNORMAL_1(Z2)
-
-// STORE_ROUNDED_C_3x1 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_3x1 \
 	STORE_ROUNDED_C_2x1; \
 	ADDQ R8, DX; \
@@ -2581,18 +2232,12 @@ TEXT ·f32AVX512BF16Strip2x16(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip3x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_3x1, ZERO_C_3x1, POINT_A_1, FMA_STEP_ROWS_3x1, ADVANCE_ROWS1, FIND_SUBNORMAL_C_3x1, STORE_BF16_C_3x1, STORE_ROUNDED_C_3x1)
 
-// FMA_STEP_ROWS_4x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_4x1(b, next, off) \
 	LOAD_B_1(b, Z4, next); \
-	FMA_ROWS_3x1(off, Z5, Z4, Z6); \
-	FMA_ROW_1(off(DX), Z6, Z4, Z3)
-
-// FIND_SUBNORMAL_C_4x1 goes to subnormal if a sum is.
+	FMA_ROWS_4x1(off, Z5, Z4, Z6)
 #define FIND_SUBNORMAL_C_4x1 \
 	FIND_SUBNORMAL_C_3x1; \
 	FIND_SUBNORMAL_1(Z3)
-
-// STORE_ROUNDED_C_4x1 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_4x1 \
 	STORE_ROUNDED_C_3x1; \
 	ADDQ R8, DX; \
@@ -2602,17 +2247,12 @@ TEXT ·f32AVX512BF16Strip3x16(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip4x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_4x1, ZERO_C_4x1, POINT_A_2, FMA_STEP_ROWS_4x1, ADVANCE_ROWS2, FIND_SUBNORMAL_C_4x1, STORE_BF16_C_4x1, STORE_ROUNDED_C_4x1)
 
-// FMA_STEP_ROWS_5x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_5x1(b, next, off) \
 	LOAD_B_1(b, Z5, next); \
 	FMA_ROWS_5x1(off, Z6, Z5, Z7)
-
-// FIND_SUBNORMAL_C_5x1 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_5x1 \
 	FIND_SUBNORMAL_C_4x1; \
 	FIND_SUBNORMAL_1(Z4)
-
-// STORE_ROUNDED_C_5x1 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_5x1 \
 	STORE_ROUNDED_C_4x1; \
 	ADDQ R8, DX; \
@@ -2622,18 +2262,12 @@ TEXT ·f32AVX512BF16Strip4x16(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip5x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_5x1, ZERO_C_5x1, POINT_A_2, FMA_STEP_ROWS_5x1, ADVANCE_ROWS2, FIND_SUBNORMAL_C_5x1, STORE_BF16_C_5x1, STORE_ROUNDED_C_5x1)
 
-// FMA_STEP_ROWS_6x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_6x1(b, next, off) \
 	LOAD_B_1(b, Z6, next); \
-	FMA_ROWS_5x1(off, Z7, Z6, Z8); \
-	FMA_ROW_1(off(DX)(R12*2), Z8, Z6, Z5)
-
-// FIND_SUBNORMAL_C_6x1 goes to subnormal if a sum is.
+	FMA_ROWS_6x1(off, Z7, Z6, Z8)
 #define FIND_SUBNORMAL_C_6x1 \
 	FIND_SUBNORMAL_C_5x1; \
 	FIND_SUBNORMAL_1(Z5)
-
-// STORE_ROUNDED_C_6x1 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_6x1 \
 	STORE_ROUNDED_C_5x1; \
 	ADDQ R8, DX; \
@@ -2643,17 +2277,12 @@ TEXT ·f32AVX512BF16Strip5x16(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip6x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_6x1, ZERO_C_6x1, POINT_A_2, FMA_STEP_ROWS_6x1, ADVANCE_ROWS2, FIND_SUBNORMAL_C_6x1, STORE_BF16_C_6x1, STORE_ROUNDED_C_6x1)
 
-// FMA_STEP_ROWS_7x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_7x1(b, next, off) \
 	LOAD_B_1(b, Z7, next); \
 	FMA_ROWS_7x1(off, Z8, Z7, Z9)
-
-// FIND_SUBNORMAL_C_7x1 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_7x1 \
 	FIND_SUBNORMAL_C_6x1; \
 	FIND_SUBNORMAL_1(Z6)
-
-// STORE_ROUNDED_C_7x1 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_7x1 \
 	STORE_ROUNDED_C_6x1; \
 	ADDQ R8, DX; \
@@ -2663,18 +2292,12 @@ TEXT ·f32AVX512BF16Strip6x16(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip7x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_7x1, ZERO_C_7x1, POINT_A_3, FMA_STEP_ROWS_7x1, ADVANCE_ROWS3, FIND_SUBNORMAL_C_7x1, STORE_BF16_C_7x1, STORE_ROUNDED_C_7x1)
 
-// FMA_STEP_ROWS_8x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_8x1(b, next, off) \
 	LOAD_B_1(b, Z8, next); \
-	FMA_ROWS_7x1(off, Z9, Z8, Z10); \
-	FMA_ROW_1(off(SI)(R12*1), Z10, Z8, Z7)
-
-// FIND_SUBNORMAL_C_8x1 goes to subnormal if a sum is.
+	FMA_ROWS_8x1(off, Z9, Z8, Z10)
 #define FIND_SUBNORMAL_C_8x1 \
 	FIND_SUBNORMAL_C_7x1; \
 	FIND_SUBNORMAL_1(Z7)
-
-// STORE_ROUNDED_C_8x1 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_8x1 \
 	STORE_ROUNDED_C_7x1; \
 	ADDQ R8, DX; \
@@ -2684,17 +2307,12 @@ TEXT ·f32AVX512BF16Strip7x16(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip8x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_8x1, ZERO_C_8x1, POINT_A_3, FMA_STEP_ROWS_8x1, ADVANCE_ROWS3, FIND_SUBNORMAL_C_8x1, STORE_BF16_C_8x1, STORE_ROUNDED_C_8x1)
 
-// FMA_STEP_ROWS_9x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_9x1(b, next, off) \
 	LOAD_B_1(b, Z9, next); \
 	FMA_ROWS_9x1(off, Z10, Z9, Z11)
-
-// FIND_SUBNORMAL_C_9x1 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_9x1 \
 	FIND_SUBNORMAL_C_8x1; \
 	FIND_SUBNORMAL_1(Z8)
-
-// STORE_ROUNDED_C_9x1 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_9x1 \
 	STORE_ROUNDED_C_8x1; \
 	ADDQ R8, DX; \
@@ -2704,18 +2322,12 @@ TEXT ·f32AVX512BF16Strip8x16(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip9x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_9x1, ZERO_C_9x1, POINT_A_3, FMA_STEP_ROWS_9x1, ADVANCE_ROWS3, FIND_SUBNORMAL_C_9x1, STORE_BF16_C_9x1, STORE_ROUNDED_C_9x1)
 
-// FMA_STEP_ROWS_10x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_10x1(b, next, off) \
 	LOAD_B_1(b, Z10, next); \
-	FMA_ROWS_9x1(off, Z11, Z10, Z12); \
-	FMA_ROW_1(off(R9), Z12, Z10, Z9)
-
-// FIND_SUBNORMAL_C_10x1 goes to subnormal if a sum is.
+	FMA_ROWS_10x1(off, Z11, Z10, Z12)
 #define FIND_SUBNORMAL_C_10x1 \
 	FIND_SUBNORMAL_C_9x1; \
 	FIND_SUBNORMAL_1(Z9)
-
-// STORE_ROUNDED_C_10x1 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_10x1 \
 	STORE_ROUNDED_C_9x1; \
 	ADDQ R8, DX; \
@@ -2725,17 +2337,12 @@ TEXT ·f32AVX512BF16Strip9x16(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip10x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_10x1, ZERO_C_10x1, POINT_A_4, FMA_STEP_ROWS_10x1, ADVANCE_ROWS4, FIND_SUBNORMAL_C_10x1, STORE_BF16_C_10x1, STORE_ROUNDED_C_10x1)
 
-// FMA_STEP_ROWS_11x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_11x1(b, next, off) \
 	LOAD_B_1(b, Z11, next); \
 	FMA_ROWS_11x1(off, Z12, Z11, Z13)
-
-// FIND_SUBNORMAL_C_11x1 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_11x1 \
 	FIND_SUBNORMAL_C_10x1; \
 	FIND_SUBNORMAL_1(Z10)
-
-// STORE_ROUNDED_C_11x1 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_11x1 \
 	STORE_ROUNDED_C_10x1; \
 	ADDQ R8, DX; \
@@ -2745,18 +2352,12 @@ TEXT ·f32AVX512BF16Strip10x16(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip11x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_11x1, ZERO_C_11x1, POINT_A_4, FMA_STEP_ROWS_11x1, ADVANCE_ROWS4, FIND_SUBNORMAL_C_11x1, STORE_BF16_C_11x1, STORE_ROUNDED_C_11x1)
 
-// FMA_STEP_ROWS_12x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_12x1(b, next, off) \
 	LOAD_B_1(b, Z12, next); \
-	FMA_ROWS_11x1(off, Z13, Z12, Z14); \
-	FMA_ROW_1(off(R9)(R12*2), Z14, Z12, Z11)
-
-// FIND_SUBNORMAL_C_12x1 goes to subnormal if a sum is.
+	FMA_ROWS_12x1(off, Z13, Z12, Z14)
 #define FIND_SUBNORMAL_C_12x1 \
 	FIND_SUBNORMAL_C_11x1; \
 	FIND_SUBNORMAL_1(Z11)
-
-// STORE_ROUNDED_C_12x1 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_12x1 \
 	STORE_ROUNDED_C_11x1; \
 	ADDQ R8, DX; \
@@ -2766,17 +2367,12 @@ TEXT ·f32AVX512BF16Strip11x16(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip12x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_12x1, ZERO_C_12x1, POINT_A_4, FMA_STEP_ROWS_12x1, ADVANCE_ROWS4, FIND_SUBNORMAL_C_12x1, STORE_BF16_C_12x1, STORE_ROUNDED_C_12x1)
 
-// FMA_STEP_ROWS_13x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_13x1(b, next, off) \
 	LOAD_B_1(b, Z13, next); \
 	FMA_ROWS_13x1(off, Z14, Z13, Z15)
-
-// FIND_SUBNORMAL_C_13x1 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_13x1 \
 	FIND_SUBNORMAL_C_12x1; \
 	FIND_SUBNORMAL_1(Z12)
-
-// STORE_ROUNDED_C_13x1 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_13x1 \
 	STORE_ROUNDED_C_12x1; \
 	ADDQ R8, DX; \
@@ -2786,18 +2382,13 @@ TEXT ·f32AVX512BF16Strip12x16(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip13x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_13x1, ZERO_C_13x1, POINT_A_5, FMA_STEP_ROWS_13x1, ADVANCE_ROWS5, FIND_SUBNORMAL_C_13x1, STORE_BF16_C_13x1, STORE_ROUNDED_C_13x1)
 
-// FMA_STEP_ROWS_14x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_14x1(b, next, off) \
 	LOAD_B_1(b, Z14, next); \
 	FMA_ROWS_13x1(off, Z15, Z14, Z16); \
 	FMA_ROW_1(off(R10)(R12*1), Z16, Z14, Z13)
-
-// FIND_SUBNORMAL_C_14x1 goes to subnormal if a sum is.
 #define FIND_SUBNORMAL_C_14x1 \
 	FIND_SUBNORMAL_C_13x1; \
 	FIND_SUBNORMAL_1(Z13)
-
-// STORE_ROUNDED_C_14x1 is STORE_BF16_C also of subnormal numbers.
 #define STORE_ROUNDED_C_14x1 \
 	STORE_ROUNDED_C_13x1; \
 	ADDQ R8, DX; \
@@ -2807,7 +2398,7 @@ TEXT ·f32AVX512BF16Strip13x16(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip14x16(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_14x1, ZERO_C_14x1, POINT_A_5, FMA_STEP_ROWS_14x1, ADVANCE_ROWS5, FIND_SUBNORMAL_C_14x1, STORE_BF16_C_14x1, STORE_ROUNDED_C_14x1)
 
-// PEAK_VDPBF16PSZ is independent multiplications on registers.
+// PEAK_VDPBF16PSZ repeats independent multiplications on registers.
 #define PEAK_VDPBF16PSZ \
 	VDPBF16PS(30, 31, 0); \
 	VDPBF16PS(30, 31, 1); \

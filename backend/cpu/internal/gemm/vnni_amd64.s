@@ -46,8 +46,6 @@ loop:
 	VPBROADCASTD off at, z; \
 	VPDPBUSD Z28, z, z2; \
 	VPDPBUSD Z29, z, z3
-
-// DOT_BYTES_STEP_4 is a group of four steps.
 #define DOT_BYTES_STEP_4(at, a) \
 	VMOVDQU32 at(BX), Z28; \
 	VMOVDQU32 (at+64)(BX), Z29; \
@@ -84,7 +82,6 @@ loop:
 	STORE_BYTES(Z6, Z7)
 	RETURN
 
-// DOT_BYTES_STEP_12 is a group of four steps.
 #define DOT_BYTES_STEP_12(at, a) \
 	VMOVDQU32 at(BX), Z28; \
 	VMOVDQU32 (at+64)(BX), Z29; \

@@ -13,7 +13,11 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/vec"
 )
 
-// TestFiles fails if a generated file is stale, missing or left over.
+// mostLines is a budget for all generated assembly, so that a person can review it.
+const mostLines = 35_000
+
+// TestFiles fails if a generated file is stale, missing or left over, or if there are too
+// many lines of assembly.
 func TestFiles(t *testing.T) {
 	const dir = ".."
 	all, err := files()
@@ -29,10 +33,17 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: no generator writes it; run go generate ./...", path)
 		}
 	}
+	lines := 0
 	for path, want := range all {
+		if strings.HasSuffix(path, ".s") {
+			lines += strings.Count(want, "\n")
+		}
 		if got, err := os.ReadFile(filepath.Join(dir, path)); err != nil || string(got) != want {
 			t.Errorf("%s is not what its generator writes; run go generate ./... (%v)", path, err)
 		}
+	}
+	if lines > mostLines || lines < mostLines/2 {
+		t.Errorf("%d lines of assembly, want at most %d", lines, mostLines)
 	}
 }
 

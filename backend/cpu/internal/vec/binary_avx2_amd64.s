@@ -4,17 +4,16 @@
 #include "macros_avx2_amd64.h"
 
 // ADD_STEP is what add does to a vector: dst[i] = a[i] + b[i].
-#define ADD_STEP \
-	VADDPS Y1, Y0, Y0
+#define ADD_STEP VADDPS Y1, Y0, Y0
 
-// LOAD_REST_F32 loads the elements that are left, by way of the stack.
+// LOAD_REST_F32 loads the remaining elements through the stack.
 #define LOAD_REST_F32(to, place, pointer, label) \
 	VMOVUPS binary<>+0(SB), to; \
 	VMOVUPS to, place(SP); \
 	COPY_IN_32(pointer, label, place); \
 	VMOVUPS place(SP), to
 
-// BINARY_F32_F32_F32 is a kernel of two operands: step is what it does to v0 and v1.
+// BINARY_F32_F32_F32 is a kernel of two operands: step computes the result from v0 and v1.
 #define BINARY_F32_F32_F32(step) \
 	LOOP; \
 	VMOVUPS (DX)(AX*4), Y1; \
@@ -36,8 +35,7 @@ TEXT ·addAVX2(SB), NOSPLIT, $96-32
 	BINARY_F32_F32_F32(ADD_STEP)
 
 // SUB_STEP is what sub does to a vector: dst[i] = a[i] - b[i].
-#define SUB_STEP \
-	VSUBPS Y1, Y0, Y0
+#define SUB_STEP VSUBPS Y1, Y0, Y0
 
 // sub: dst[i] = a[i] - b[i]
 // func subAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -46,8 +44,7 @@ TEXT ·subAVX2(SB), NOSPLIT, $96-32
 	BINARY_F32_F32_F32(SUB_STEP)
 
 // MUL_STEP is what mul does to a vector: dst[i] = a[i] * b[i].
-#define MUL_STEP \
-	VMULPS Y1, Y0, Y0
+#define MUL_STEP VMULPS Y1, Y0, Y0
 
 // mul: dst[i] = a[i] * b[i]
 // func mulAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -56,8 +53,7 @@ TEXT ·mulAVX2(SB), NOSPLIT, $96-32
 	BINARY_F32_F32_F32(MUL_STEP)
 
 // DIV_STEP is what div does to a vector: dst[i] = a[i] / b[i].
-#define DIV_STEP \
-	VDIVPS Y1, Y0, Y0
+#define DIV_STEP VDIVPS Y1, Y0, Y0
 
 // div: dst[i] = a[i] / b[i]
 // func divAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -90,10 +86,9 @@ TEXT ·minimumAVX2(SB), NOSPLIT, $96-32
 	BINARY_F32_F32_F32(MINIMUM_STEP)
 
 // ADD_SCALAR_STEP is what addScalar does to a vector: dst[i] = a[i] + s.
-#define ADD_SCALAR_STEP \
-	VADDPS Y12, Y0, Y0
+#define ADD_SCALAR_STEP VADDPS Y12, Y0, Y0
 
-// UNARY_F32_F32_N is a kernel of one operand: step is what it does to v0.
+// UNARY_F32_F32_N is a kernel of one operand: step computes the result from v0.
 #define UNARY_F32_F32_N(step) \
 	LOOP; \
 	VMOVUPS (SI)(AX*4), Y0; \
@@ -113,8 +108,7 @@ TEXT ·addScalarAVX2(SB), NOSPLIT, $96-32
 	UNARY_F32_F32_N(ADD_SCALAR_STEP)
 
 // MUL_SCALAR_STEP is what mulScalar does to a vector: dst[i] = a[i] * s.
-#define MUL_SCALAR_STEP \
-	VMULPS Y12, Y0, Y0
+#define MUL_SCALAR_STEP VMULPS Y12, Y0, Y0
 
 // mulScalar: dst[i] = a[i] * s
 // func mulScalarAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -123,8 +117,7 @@ TEXT ·mulScalarAVX2(SB), NOSPLIT, $96-32
 	UNARY_F32_F32_N(MUL_SCALAR_STEP)
 
 // SUB_SCALAR_STEP is what subScalar does to a vector: dst[i] = a[i] - s.
-#define SUB_SCALAR_STEP \
-	VSUBPS Y12, Y0, Y0
+#define SUB_SCALAR_STEP VSUBPS Y12, Y0, Y0
 
 // subScalar: dst[i] = a[i] - s
 // func subScalarAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -133,8 +126,7 @@ TEXT ·subScalarAVX2(SB), NOSPLIT, $96-32
 	UNARY_F32_F32_N(SUB_SCALAR_STEP)
 
 // DIV_SCALAR_STEP is what divScalar does to a vector: dst[i] = a[i] / s.
-#define DIV_SCALAR_STEP \
-	VDIVPS Y12, Y0, Y0
+#define DIV_SCALAR_STEP VDIVPS Y12, Y0, Y0
 
 // divScalar: dst[i] = a[i] / s
 // func divScalarAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -143,8 +135,7 @@ TEXT ·divScalarAVX2(SB), NOSPLIT, $96-32
 	UNARY_F32_F32_N(DIV_SCALAR_STEP)
 
 // SCALAR_SUB_STEP is what scalarSub does to a vector: dst[i] = s - a[i].
-#define SCALAR_SUB_STEP \
-	VSUBPS Y0, Y12, Y0
+#define SCALAR_SUB_STEP VSUBPS Y0, Y12, Y0
 
 // scalarSub: dst[i] = s - a[i]
 // func scalarSubAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -153,8 +144,7 @@ TEXT ·scalarSubAVX2(SB), NOSPLIT, $96-32
 	UNARY_F32_F32_N(SCALAR_SUB_STEP)
 
 // SCALAR_DIV_STEP is what scalarDiv does to a vector: dst[i] = s / a[i].
-#define SCALAR_DIV_STEP \
-	VDIVPS Y0, Y12, Y0
+#define SCALAR_DIV_STEP VDIVPS Y0, Y12, Y0
 
 // scalarDiv: dst[i] = s / a[i]
 // func scalarDivAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)

@@ -4,8 +4,7 @@
 #include "macros_avx512_amd64.h"
 
 // ADD_STEP is what add does to a vector: dst[i] = a[i] + b[i].
-#define ADD_STEP \
-	VADDPS Z1, Z0, Z0
+#define ADD_STEP VADDPS Z1, Z0, Z0
 
 // add: dst[i] = a[i] + b[i]
 // func addAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -14,8 +13,7 @@ TEXT ·addAVX512(SB), NOSPLIT, $0-32
 	BINARY_F32_F32_F32(ADD_STEP)
 
 // SUB_STEP is what sub does to a vector: dst[i] = a[i] - b[i].
-#define SUB_STEP \
-	VSUBPS Z1, Z0, Z0
+#define SUB_STEP VSUBPS Z1, Z0, Z0
 
 // sub: dst[i] = a[i] - b[i]
 // func subAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -24,8 +22,7 @@ TEXT ·subAVX512(SB), NOSPLIT, $0-32
 	BINARY_F32_F32_F32(SUB_STEP)
 
 // MUL_STEP is what mul does to a vector: dst[i] = a[i] * b[i].
-#define MUL_STEP \
-	VMULPS Z1, Z0, Z0
+#define MUL_STEP VMULPS Z1, Z0, Z0
 
 // mul: dst[i] = a[i] * b[i]
 // func mulAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -34,8 +31,7 @@ TEXT ·mulAVX512(SB), NOSPLIT, $0-32
 	BINARY_F32_F32_F32(MUL_STEP)
 
 // DIV_STEP is what div does to a vector: dst[i] = a[i] / b[i].
-#define DIV_STEP \
-	VDIVPS Z1, Z0, Z0
+#define DIV_STEP VDIVPS Z1, Z0, Z0
 
 // div: dst[i] = a[i] / b[i]
 // func divAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -68,8 +64,7 @@ TEXT ·minimumAVX512(SB), NOSPLIT, $0-32
 	BINARY_F32_F32_F32(MINIMUM_STEP)
 
 // ADD_SCALAR_STEP is what addScalar does to a vector: dst[i] = a[i] + s.
-#define ADD_SCALAR_STEP \
-	VADDPS Z12, Z0, Z0
+#define ADD_SCALAR_STEP VADDPS Z12, Z0, Z0
 
 // addScalar: dst[i] = a[i] + s
 // func addScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -78,8 +73,7 @@ TEXT ·addScalarAVX512(SB), NOSPLIT, $0-32
 	UNARY_F32_F32_N(ADD_SCALAR_STEP)
 
 // MUL_SCALAR_STEP is what mulScalar does to a vector: dst[i] = a[i] * s.
-#define MUL_SCALAR_STEP \
-	VMULPS Z12, Z0, Z0
+#define MUL_SCALAR_STEP VMULPS Z12, Z0, Z0
 
 // mulScalar: dst[i] = a[i] * s
 // func mulScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -88,8 +82,7 @@ TEXT ·mulScalarAVX512(SB), NOSPLIT, $0-32
 	UNARY_F32_F32_N(MUL_SCALAR_STEP)
 
 // SUB_SCALAR_STEP is what subScalar does to a vector: dst[i] = a[i] - s.
-#define SUB_SCALAR_STEP \
-	VSUBPS Z12, Z0, Z0
+#define SUB_SCALAR_STEP VSUBPS Z12, Z0, Z0
 
 // subScalar: dst[i] = a[i] - s
 // func subScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -98,8 +91,7 @@ TEXT ·subScalarAVX512(SB), NOSPLIT, $0-32
 	UNARY_F32_F32_N(SUB_SCALAR_STEP)
 
 // DIV_SCALAR_STEP is what divScalar does to a vector: dst[i] = a[i] / s.
-#define DIV_SCALAR_STEP \
-	VDIVPS Z12, Z0, Z0
+#define DIV_SCALAR_STEP VDIVPS Z12, Z0, Z0
 
 // divScalar: dst[i] = a[i] / s
 // func divScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -108,8 +100,7 @@ TEXT ·divScalarAVX512(SB), NOSPLIT, $0-32
 	UNARY_F32_F32_N(DIV_SCALAR_STEP)
 
 // SCALAR_SUB_STEP is what scalarSub does to a vector: dst[i] = s - a[i].
-#define SCALAR_SUB_STEP \
-	VSUBPS Z0, Z12, Z0
+#define SCALAR_SUB_STEP VSUBPS Z0, Z12, Z0
 
 // scalarSub: dst[i] = s - a[i]
 // func scalarSubAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -118,8 +109,7 @@ TEXT ·scalarSubAVX512(SB), NOSPLIT, $0-32
 	UNARY_F32_F32_N(SCALAR_SUB_STEP)
 
 // SCALAR_DIV_STEP is what scalarDiv does to a vector: dst[i] = s / a[i].
-#define SCALAR_DIV_STEP \
-	VDIVPS Z0, Z12, Z0
+#define SCALAR_DIV_STEP VDIVPS Z0, Z12, Z0
 
 // scalarDiv: dst[i] = s / a[i]
 // func scalarDivAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)

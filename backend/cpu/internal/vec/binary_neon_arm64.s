@@ -4,10 +4,7 @@
 #include "macros_neon_arm64.h"
 
 // ADD_STEP is what add does to a vector: dst[i] = a[i] + b[i].
-#define ADD_STEP \
-	FADD_S4(1, 0, 0)
-
-// ADD_VECTOR is what add does to a vector: dst[i] = a[i] + b[i].
+#define ADD_STEP FADD_S4(1, 0, 0)
 #define ADD_VECTOR(off) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
@@ -21,10 +18,7 @@ TEXT ·addNEON(SB), NOSPLIT, $0-32
 	BINARY_F32_F32_F32(ADD_VECTOR, ADD_STEP)
 
 // SUB_STEP is what sub does to a vector: dst[i] = a[i] - b[i].
-#define SUB_STEP \
-	FSUB_S4(1, 0, 0)
-
-// SUB_VECTOR is what sub does to a vector: dst[i] = a[i] - b[i].
+#define SUB_STEP FSUB_S4(1, 0, 0)
 #define SUB_VECTOR(off) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
@@ -38,10 +32,7 @@ TEXT ·subNEON(SB), NOSPLIT, $0-32
 	BINARY_F32_F32_F32(SUB_VECTOR, SUB_STEP)
 
 // MUL_STEP is what mul does to a vector: dst[i] = a[i] * b[i].
-#define MUL_STEP \
-	FMUL_S4(1, 0, 0)
-
-// MUL_VECTOR is what mul does to a vector: dst[i] = a[i] * b[i].
+#define MUL_STEP FMUL_S4(1, 0, 0)
 #define MUL_VECTOR(off) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
@@ -55,10 +46,7 @@ TEXT ·mulNEON(SB), NOSPLIT, $0-32
 	BINARY_F32_F32_F32(MUL_VECTOR, MUL_STEP)
 
 // DIV_STEP is what div does to a vector: dst[i] = a[i] / b[i].
-#define DIV_STEP \
-	FDIV_S4(1, 0, 0)
-
-// DIV_VECTOR is what div does to a vector: dst[i] = a[i] / b[i].
+#define DIV_STEP FDIV_S4(1, 0, 0)
 #define DIV_VECTOR(off) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
@@ -78,8 +66,6 @@ TEXT ·divNEON(SB), NOSPLIT, $0-32
 	FCMEQ_S4(0, 0, 27); \
 	MVN_B16(27, 27); \
 	VBIF V27.B16, V1.B16, V0.B16
-
-// MAXIMUM_VECTOR is what maximum does to a vector: dst[i] = a[i] if it is NaN or > b[i], else b[i].
 #define MAXIMUM_VECTOR(off) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
@@ -99,8 +85,6 @@ TEXT ·maximumNEON(SB), NOSPLIT, $0-32
 	FCMEQ_S4(0, 0, 27); \
 	MVN_B16(27, 27); \
 	VBIF V27.B16, V1.B16, V0.B16
-
-// MINIMUM_VECTOR is what minimum does to a vector: dst[i] = a[i] if it is NaN or < b[i], else b[i].
 #define MINIMUM_VECTOR(off) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
@@ -114,16 +98,13 @@ TEXT ·minimumNEON(SB), NOSPLIT, $0-32
 	BINARY_F32_F32_F32(MINIMUM_VECTOR, MINIMUM_STEP)
 
 // ADD_SCALAR_STEP is what addScalar does to a vector: dst[i] = a[i] + s.
-#define ADD_SCALAR_STEP \
-	FADD_S4(12, 0, 0)
-
-// ADD_SCALAR_VECTOR is what addScalar does to a vector: dst[i] = a[i] + s.
+#define ADD_SCALAR_STEP FADD_S4(12, 0, 0)
 #define ADD_SCALAR_VECTOR(off) \
 	FMOVQ off(R1), F0; \
 	ADD_SCALAR_STEP; \
 	FMOVQ F0, off(R0)
 
-// UNARY_F32_F32_N is a kernel of one operand: step is what it does to v0.
+// UNARY_F32_F32_N is a kernel of one operand: step computes the result from v0.
 #define UNARY_F32_F32_N(step, step2) \
 	LOOP_OF_FOUR; \
 	step(0); \
@@ -151,10 +132,7 @@ TEXT ·addScalarNEON(SB), NOSPLIT, $0-32
 	UNARY_F32_F32_N(ADD_SCALAR_VECTOR, ADD_SCALAR_STEP)
 
 // MUL_SCALAR_STEP is what mulScalar does to a vector: dst[i] = a[i] * s.
-#define MUL_SCALAR_STEP \
-	FMUL_S4(12, 0, 0)
-
-// MUL_SCALAR_VECTOR is what mulScalar does to a vector: dst[i] = a[i] * s.
+#define MUL_SCALAR_STEP FMUL_S4(12, 0, 0)
 #define MUL_SCALAR_VECTOR(off) \
 	FMOVQ off(R1), F0; \
 	MUL_SCALAR_STEP; \
@@ -167,10 +145,7 @@ TEXT ·mulScalarNEON(SB), NOSPLIT, $0-32
 	UNARY_F32_F32_N(MUL_SCALAR_VECTOR, MUL_SCALAR_STEP)
 
 // SUB_SCALAR_STEP is what subScalar does to a vector: dst[i] = a[i] - s.
-#define SUB_SCALAR_STEP \
-	FSUB_S4(12, 0, 0)
-
-// SUB_SCALAR_VECTOR is what subScalar does to a vector: dst[i] = a[i] - s.
+#define SUB_SCALAR_STEP FSUB_S4(12, 0, 0)
 #define SUB_SCALAR_VECTOR(off) \
 	FMOVQ off(R1), F0; \
 	SUB_SCALAR_STEP; \
@@ -183,10 +158,7 @@ TEXT ·subScalarNEON(SB), NOSPLIT, $0-32
 	UNARY_F32_F32_N(SUB_SCALAR_VECTOR, SUB_SCALAR_STEP)
 
 // DIV_SCALAR_STEP is what divScalar does to a vector: dst[i] = a[i] / s.
-#define DIV_SCALAR_STEP \
-	FDIV_S4(12, 0, 0)
-
-// DIV_SCALAR_VECTOR is what divScalar does to a vector: dst[i] = a[i] / s.
+#define DIV_SCALAR_STEP FDIV_S4(12, 0, 0)
 #define DIV_SCALAR_VECTOR(off) \
 	FMOVQ off(R1), F0; \
 	DIV_SCALAR_STEP; \
@@ -199,10 +171,7 @@ TEXT ·divScalarNEON(SB), NOSPLIT, $0-32
 	UNARY_F32_F32_N(DIV_SCALAR_VECTOR, DIV_SCALAR_STEP)
 
 // SCALAR_SUB_STEP is what scalarSub does to a vector: dst[i] = s - a[i].
-#define SCALAR_SUB_STEP \
-	FSUB_S4(0, 12, 0)
-
-// SCALAR_SUB_VECTOR is what scalarSub does to a vector: dst[i] = s - a[i].
+#define SCALAR_SUB_STEP FSUB_S4(0, 12, 0)
 #define SCALAR_SUB_VECTOR(off) \
 	FMOVQ off(R1), F0; \
 	SCALAR_SUB_STEP; \
@@ -215,10 +184,7 @@ TEXT ·scalarSubNEON(SB), NOSPLIT, $0-32
 	UNARY_F32_F32_N(SCALAR_SUB_VECTOR, SCALAR_SUB_STEP)
 
 // SCALAR_DIV_STEP is what scalarDiv does to a vector: dst[i] = s / a[i].
-#define SCALAR_DIV_STEP \
-	FDIV_S4(0, 12, 0)
-
-// SCALAR_DIV_VECTOR is what scalarDiv does to a vector: dst[i] = s / a[i].
+#define SCALAR_DIV_STEP FDIV_S4(0, 12, 0)
 #define SCALAR_DIV_VECTOR(off) \
 	FMOVQ off(R1), F0; \
 	SCALAR_DIV_STEP; \

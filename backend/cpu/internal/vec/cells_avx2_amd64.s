@@ -44,12 +44,10 @@ loop: \
 	POINT_OPERAND(R15, 176)
 
 // STORE_ELEMENTS_F32 stores a vector of float32 as the type of elements.
-#define STORE_ELEMENTS_F32(from, to, x, y, n) \
-	VMOVUPS from, to
+#define STORE_ELEMENTS_F32(from, to, x, y, n) VMOVUPS from, to
 
 // LOAD_ELEMENTS_F32 loads a vector as float32.
-#define LOAD_ELEMENTS_F32(from, to) \
-	VMOVUPS from, to
+#define LOAD_ELEMENTS_F32(from, to) VMOVUPS from, to
 
 // REDUCE_LN2 splits v0 into n·ln 2 + r: r to v0, n to v1 and as a float to v3, and e to the power of r, minus 1, to v2.
 #define REDUCE_LN2 \
@@ -155,9 +153,7 @@ TEXT ·lstmAVX2(SB), NOSPLIT, $0-24
 	CELL_REST
 	CELL_END
 
-// STORE_ELEMENTS_F16 stores a vector of float32 as the type of elements.
-#define STORE_ELEMENTS_F16(from, to, x, y, n) \
-	VCVTPS2PH $0, from, to
+#define STORE_ELEMENTS_F16(from, to, x, y, n) VCVTPS2PH $0, from, to
 
 // lstmF16: i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
 // func lstmF16AVX2(p unsafe.Pointer, rows, n int)
@@ -167,7 +163,6 @@ TEXT ·lstmF16AVX2(SB), NOSPLIT, $0-24
 	CELL_REST
 	CELL_END
 
-// STORE_ELEMENTS_BF16 stores a vector of float32 as the type of elements.
 #define STORE_ELEMENTS_BF16(from, to, x, y, n) \
 	VCMPPS $3, from, from, Y15; \
 	VPOR cells<>+640(SB), from, Y2; \
@@ -239,9 +234,7 @@ TEXT ·lstmGradAVX2(SB), NOSPLIT, $0-24
 	CELL_REST
 	CELL_END
 
-// LOAD_ELEMENTS_F16 loads a vector as float32.
-#define LOAD_ELEMENTS_F16(from, to) \
-	VCVTPH2PS from, to
+#define LOAD_ELEMENTS_F16(from, to) VCVTPH2PS from, to
 
 // lstmGradF16: dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
 // func lstmGradF16AVX2(p unsafe.Pointer, rows, n int)
@@ -251,7 +244,6 @@ TEXT ·lstmGradF16AVX2(SB), NOSPLIT, $0-24
 	CELL_REST
 	CELL_END
 
-// LOAD_ELEMENTS_BF16 loads a vector as float32.
 #define LOAD_ELEMENTS_BF16(from, to) \
 	VPMOVZXWD from, to; \
 	VPSLLD $16, to, to
@@ -264,7 +256,6 @@ TEXT ·lstmGradBF16AVX2(SB), NOSPLIT, $0-24
 	CELL_REST
 	CELL_END
 
-// POINT_OPERANDS_10 points registers to the row of each operand.
 #define POINT_OPERANDS_10 \
 	POINT_OPERAND(DI, 0); \
 	POINT_OPERAND(SI, 16); \
@@ -322,7 +313,6 @@ TEXT ·gruBF16AVX2(SB), NOSPLIT, $0-24
 	CELL_REST
 	CELL_END
 
-// POINT_OPERANDS_11 points registers to the row of each operand.
 #define POINT_OPERANDS_11 \
 	POINT_OPERAND(DI, 0); \
 	POINT_OPERAND(SI, 16); \

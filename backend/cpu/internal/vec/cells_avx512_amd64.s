@@ -3,7 +3,7 @@
 #include "textflag.h"
 #include "macros_avx512_amd64.h"
 
-// CELL_MASK has K7 select the elements beyond whole vectors.
+// CELL_MASK sets K7 to the elements beyond whole vectors.
 #define CELL_MASK \
 	MOVQ n+16(FP), CX; \
 	ANDQ $15, CX; \
@@ -61,8 +61,7 @@ rest: \
 	POINT_OPERAND(R15, 176)
 
 // LOAD_ELEMENTS_F32 loads a vector as float32.
-#define LOAD_ELEMENTS_F32(from, to) \
-	VMOVUPS from, to
+#define LOAD_ELEMENTS_F32(from, to) VMOVUPS from, to
 
 // CLAMP clamps v0 to two constants; a NaN stays.
 #define CLAMP(n) \
@@ -111,8 +110,7 @@ rest: \
 	QUOTIENT
 
 // STORE_ELEMENTS_F32 stores a vector of float32 as the type of elements.
-#define STORE_ELEMENTS_F32(from, to, x, y, n) \
-	VMOVUPS from, to
+#define STORE_ELEMENTS_F32(from, to, x, y, n) VMOVUPS from, to
 
 // LSTM_CELL is a vector of an LSTM's step.
 #define LSTM_CELL(loadF32, sigmoid, tanh, store, size, storeF32) \
@@ -141,14 +139,8 @@ rest: \
 	store(Z0, (CX)(AX*size), X0, Y0, 0); \
 	store(Z11, (BX)(AX*size), X11, Y11, 11); \
 	store(Z12, (R15)(AX*size), X12, Y12, 12)
-
-// LOAD_ELEMENTS_F32_REST loads a vector as float32.
-#define LOAD_ELEMENTS_F32_REST(from, to) \
-	VMOVUPS.Z from, K7, to
-
-// STORE_ELEMENTS_F32_REST stores a vector of float32 as the type of elements.
-#define STORE_ELEMENTS_F32_REST(from, to, x, y, n) \
-	VMOVUPS from, K7, to
+#define LOAD_ELEMENTS_F32_REST(from, to) VMOVUPS.Z from, K7, to
+#define STORE_ELEMENTS_F32_REST(from, to, x, y, n) VMOVUPS from, K7, to
 
 // lstm: i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
 // func lstmAVX512(p unsafe.Pointer, rows, n int)
@@ -161,13 +153,8 @@ TEXT ·lstmAVX512(SB), NOSPLIT, $0-24
 next:
 	CELL_END
 
-// STORE_ELEMENTS_F16 stores a vector of float32 as the type of elements.
-#define STORE_ELEMENTS_F16(from, to, x, y, n) \
-	VCVTPS2PH $0, from, to
-
-// STORE_ELEMENTS_F16_REST stores a vector of float32 as the type of elements.
-#define STORE_ELEMENTS_F16_REST(from, to, x, y, n) \
-	VCVTPS2PH $0, from, K7, to
+#define STORE_ELEMENTS_F16(from, to, x, y, n) VCVTPS2PH $0, from, to
+#define STORE_ELEMENTS_F16_REST(from, to, x, y, n) VCVTPS2PH $0, from, K7, to
 
 // lstmF16: i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
 // func lstmF16AVX512(p unsafe.Pointer, rows, n int)
@@ -180,7 +167,6 @@ TEXT ·lstmF16AVX512(SB), NOSPLIT, $0-24
 next:
 	CELL_END
 
-// CELL_SIGMOID_COARSE is 1/(1+e to the power of -v0) within 4 units.
 #define CELL_SIGMOID_COARSE \
 	VMULPS.BCST cells<>+8(SB), Z0, Z0; \
 	VREDUCEPS $1, Z0, Z1; \
@@ -191,8 +177,6 @@ next:
 	VSCALEFPS Z0, Z2, Z1; \
 	VADDPS.BCST cells<>+36(SB), Z1, Z1; \
 	VRCP14PS Z1, Z0
-
-// CELL_TANH_COARSE is tanh v0 within 4 units.
 #define CELL_TANH_COARSE \
 	CLAMP(104); \
 	VMULPS Z0, Z0, Z4; \
@@ -214,14 +198,10 @@ next:
 	VPADDD.BCST cells<>+140(SB), Z1, K2, Z1; \
 	VPORD.BCST cells<>+144(SB), x, K1, Z1; \
 	VMOVUPS Z1, x
-
-// STORE_ELEMENTS_BF16 stores a vector of float32 as the type of elements.
 #define STORE_ELEMENTS_BF16(from, to, x, y, n) \
 	ROUND_BF16_BY(from); \
 	VPERMW from, Z31, from; \
 	VMOVDQU y, to
-
-// STORE_ELEMENTS_BF16_REST stores a vector of float32 as the type of elements.
 #define STORE_ELEMENTS_BF16_REST(from, to, x, y, n) \
 	ROUND_BF16_BY(from); \
 	VPERMW from, Z31, from; \
@@ -239,12 +219,9 @@ TEXT ·lstmBF16AVX512(SB), NOSPLIT, $0-24
 next:
 	CELL_END
 
-// STORE_ELEMENTS_CONVERT_BF16 stores a vector of float32 as the type of elements.
 #define STORE_ELEMENTS_CONVERT_BF16(from, to, x, y, n) \
 	VCVTNEPS2BF16(n, n); \
 	VMOVDQU y, to
-
-// STORE_ELEMENTS_CONVERT_BF16_REST stores a vector of float32 as the type of elements.
 #define STORE_ELEMENTS_CONVERT_BF16_REST(from, to, x, y, n) \
 	VCVTNEPS2BF16(n, n); \
 	VMOVDQU16 y, K7, to
@@ -313,13 +290,8 @@ TEXT ·lstmGradAVX512(SB), NOSPLIT, $0-24
 next:
 	CELL_END
 
-// LOAD_ELEMENTS_F16 loads a vector as float32.
-#define LOAD_ELEMENTS_F16(from, to) \
-	VCVTPH2PS from, to
-
-// LOAD_ELEMENTS_F16_REST loads a vector as float32.
-#define LOAD_ELEMENTS_F16_REST(from, to) \
-	VCVTPH2PS.Z from, K7, to
+#define LOAD_ELEMENTS_F16(from, to) VCVTPH2PS from, to
+#define LOAD_ELEMENTS_F16_REST(from, to) VCVTPH2PS.Z from, K7, to
 
 // lstmGradF16: dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
 // func lstmGradF16AVX512(p unsafe.Pointer, rows, n int)
@@ -332,12 +304,9 @@ TEXT ·lstmGradF16AVX512(SB), NOSPLIT, $0-24
 next:
 	CELL_END
 
-// LOAD_ELEMENTS_BF16 loads a vector as float32.
 #define LOAD_ELEMENTS_BF16(from, to) \
 	VPMOVZXWD from, to; \
 	VPSLLD $16, to, to
-
-// LOAD_ELEMENTS_BF16_REST loads a vector as float32.
 #define LOAD_ELEMENTS_BF16_REST(from, to) \
 	VPMOVZXWD.Z from, K7, to; \
 	VPSLLD $16, to, to
@@ -365,7 +334,6 @@ TEXT ·lstmGradConvertBF16AVX512(SB), NOSPLIT, $0-24
 next:
 	CELL_END
 
-// POINT_OPERANDS_10 points registers to the row of each operand.
 #define POINT_OPERANDS_10 \
 	POINT_OPERAND(DI, 0); \
 	POINT_OPERAND(SI, 16); \
@@ -444,7 +412,6 @@ TEXT ·gruConvertBF16AVX512(SB), NOSPLIT, $0-24
 next:
 	CELL_END
 
-// POINT_OPERANDS_11 points registers to the row of each operand.
 #define POINT_OPERANDS_11 \
 	POINT_OPERAND(DI, 0); \
 	POINT_OPERAND(SI, 16); \
@@ -566,20 +533,12 @@ CONSTANT(cells, 136, 0x00007fff) // 4.5916e-41
 CONSTANT(cells, 140, 0x00000001) // 1e-45
 CONSTANT(cells, 144, 0x00400000) // 5.877472e-39
 GLOBL cells<>(SB), RODATA|NOPTR, $148
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+0(SB)/4, $196609
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+4(SB)/4, $458757
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+8(SB)/4, $720905
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+12(SB)/4, $983053
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+16(SB)/4, $1245201
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+20(SB)/4, $1507349
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+24(SB)/4, $1769497
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+28(SB)/4, $2031645
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+32(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+36(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+40(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+44(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+48(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+52(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+56(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+60(SB)/4, $0
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+0(SB)/8, $0x0007000500030001
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+8(SB)/8, $0x000f000d000b0009
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+16(SB)/8, $0x0017001500130011
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+24(SB)/8, $0x001f001d001b0019
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+32(SB)/8, $0x0000000000000000
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+40(SB)/8, $0x0000000000000000
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+48(SB)/8, $0x0000000000000000
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+56(SB)/8, $0x0000000000000000
 GLOBL lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), RODATA|NOPTR, $64

@@ -25,12 +25,10 @@
 	POINT_OPERAND(176, R12)
 
 // LOAD_ELEMENTS_F32 loads a vector as float32.
-#define LOAD_ELEMENTS_F32(from, to, f, n) \
-	FMOVQ from, f
+#define LOAD_ELEMENTS_F32(from, to, f, n) FMOVQ from, f
 
 // CELL_SIGMOID is 1/(1+e to the power of -v0) within 4 units.
-#define CELL_SIGMOID \
-	SIGMOID_OF(0, 144)
+#define CELL_SIGMOID SIGMOID_OF(0, 144)
 
 // CELL_TANH is tanh v0 within 4 units.
 #define CELL_TANH \
@@ -194,8 +192,6 @@ loop:
 	VORR V28.B16, x.B16, V2.B16; \
 	NEAREST_BF16_V2(x); \
 	VBIT V27.B16, V2.B16, x.B16
-
-// STORE_ELEMENTS_BF16 stores a vector of float32 as the type of elements.
 #define STORE_ELEMENTS_BF16(step, n, from, to) \
 	step(n, from); \
 	VUSHR $16, from.S4, from.S4; \
@@ -254,9 +250,7 @@ loop:
 	CBNZ R19, row
 	RET
 
-// CELL_TANH_V2 is tanh v0 within 4 units.
-#define CELL_TANH_V2 \
-	TANH_OF_V2(160)
+#define CELL_TANH_V2 TANH_OF_V2(160)
 
 // TANH_GRAD multiplies y by 1-x², the derivative of tanh with result x.
 #define TANH_GRAD(x) \
@@ -270,8 +264,6 @@ loop:
 	FSUB_S4(off, 1, 1); \
 	FMUL_S4(off, 1, 1); \
 	FMUL_S4(1, off2, off2)
-
-// ADVANCE_OPERANDS_LSTM_GRAD goes to the next vector of all operands.
 #define ADVANCE_OPERANDS_LSTM_GRAD(n) \
 	ADD $n, R0; \
 	ADD $n, R1; \
@@ -338,7 +330,6 @@ loop:
 	CBNZ R19, row
 	RET
 
-// LOAD_ELEMENTS_F16 loads a vector as float32.
 #define LOAD_ELEMENTS_F16(from, to, f, n) \
 	FMOVD from, f; \
 	FCVTL_S4(n, n)
@@ -395,12 +386,9 @@ loop:
 	CBNZ R19, row
 	RET
 
-// LOAD_ELEMENTS_BF16 loads a vector as float32.
 #define LOAD_ELEMENTS_BF16(from, to, f, n) \
 	FMOVD from, f; \
 	SHLL_S4(n, n)
-
-// ROUND_BF16_V3 rounds float32 to nearest even at bit 16, and makes NaNs quiet.
 #define ROUND_BF16_V3(off, x) \
 	FCMEQ_S4(off, off, 27); \
 	MVN_B16(27, 27); \
@@ -461,7 +449,6 @@ loop:
 	CBNZ R19, row
 	RET
 
-// POINT_OPERANDS_10 points registers to the row of each operand.
 #define POINT_OPERANDS_10 \
 	POINT_OPERAND(0, R0); \
 	POINT_OPERAND(16, R1); \
@@ -473,8 +460,6 @@ loop:
 	POINT_OPERAND(112, R7); \
 	POINT_OPERAND(128, R8); \
 	POINT_OPERAND(144, R10)
-
-// ADVANCE_OPERANDS_GRU goes to the next vector of all operands.
 #define ADVANCE_OPERANDS_GRU(n) \
 	ADD $16, R0; \
 	ADD $16, R1; \
@@ -628,7 +613,6 @@ loop:
 	CBNZ R19, row
 	RET
 
-// POINT_OPERANDS_11 points registers to the row of each operand.
 #define POINT_OPERANDS_11 \
 	POINT_OPERAND(0, R0); \
 	POINT_OPERAND(16, R1); \
@@ -641,8 +625,6 @@ loop:
 	POINT_OPERAND(128, R8); \
 	POINT_OPERAND(144, R10); \
 	POINT_OPERAND(160, R11)
-
-// ADVANCE_OPERANDS_GRU_GRAD goes to the next vector of all operands.
 #define ADVANCE_OPERANDS_GRU_GRAD(n) \
 	ADD $n, R0; \
 	ADD $n, R1; \
@@ -736,7 +718,6 @@ loop:
 	CBNZ R19, row
 	RET
 
-// STORE_ELEMENTS_BF16_V2 stores a vector of float32 as the type of elements.
 #define STORE_ELEMENTS_BF16_V2(n, from, to) \
 	ROUND_BF16(n, V16, from, V2, V1, V17, V18); \
 	VUSHR $16, from.S4, from.S4; \

@@ -23,7 +23,7 @@
 	VMULPS Y12, Y1, Y1; \
 	VADDPS Y1, Y0, Y0
 
-// LOAD_REST_F32 loads the elements that are left, by way of the stack.
+// LOAD_REST_F32 loads the remaining elements through the stack.
 #define LOAD_REST_F32(to, place, pointer, label) \
 	VMOVUPS chain<>+0(SB), to; \
 	VMOVUPS to, place(SP); \
@@ -161,7 +161,7 @@ TEXT ·subScaledAVX2(SB), NOSPLIT, $160-40
 	VDIVPS Y2, Y1, Y1; \
 	VSUBPS Y1, Y0, Y0
 
-// SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N is a kernel of three operands that prefetches what is needed next.
+// SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N is a kernel of three operands that prefetches the next elements.
 #define SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N(step) \
 	LOOP; \
 	PREFETCHW_AX(2048, NUM_DI, 2); \

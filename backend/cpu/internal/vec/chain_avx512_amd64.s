@@ -154,7 +154,7 @@ TEXT ·subScaledAVX512(SB), NOSPLIT, $0-40
 	VDIVPS Z2, Z1, Z1; \
 	VSUBPS Z1, Z0, Z0
 
-// SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N is a kernel of three operands that prefetches what is needed next.
+// SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N is a kernel of three operands that prefetches the next elements.
 #define SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N(step) \
 	LOOP; \
 	PREFETCHW_AX(2048, NUM_DI, 2); \

@@ -24,8 +24,6 @@
 	FSUB_S4(0, 1, 1); \
 	FMUL_S4(12, 1, 1); \
 	FADD_S4(1, 0, 0)
-
-// LERP_VECTOR is what lerp does to a vector: dst[i] = a[i] + (b[i]-a[i])*s.
 #define LERP_VECTOR(off) \
 	PRFM off(R0), PSTL1KEEP; \
 	FMOVQ (off-2048)(R2), F1; \
@@ -67,8 +65,6 @@ TEXT ·lerpNEON(SB), NOSPLIT, $0-40
 	FSUB_S4(0, 1, 1); \
 	FMUL_S4(12, 1, 1); \
 	FADD_S4(1, 0, 0)
-
-// LERP_SQUARE_VECTOR is what lerpSquare does to a vector: dst[i] = a[i] + (b[i]*b[i]-a[i])*s.
 #define LERP_SQUARE_VECTOR(off) \
 	PRFM off(R0), PSTL1KEEP; \
 	FMOVQ (off-2048)(R2), F1; \
@@ -89,8 +85,6 @@ TEXT ·lerpSquareNEON(SB), NOSPLIT, $0-40
 	FADD_S4(1, 0, 0); \
 	FADD_S4(13, 0, 0); \
 	FSUB_S4(13, 0, 0)
-
-// LERP_FLUSH_VECTOR is what lerpFlush does to a vector: dst[i] = a[i] + (b[i]-a[i])*s + t - t.
 #define LERP_FLUSH_VECTOR(off) \
 	PRFM off(R0), PSTL1KEEP; \
 	FMOVQ (off-2048)(R2), F1; \
@@ -112,8 +106,6 @@ TEXT ·lerpFlushNEON(SB), NOSPLIT, $0-40
 	FADD_S4(1, 0, 0); \
 	FADD_S4(13, 0, 0); \
 	FSUB_S4(13, 0, 0)
-
-// LERP_SQUARE_FLUSH_VECTOR is what lerpSquareFlush does to a vector: dst[i] = a[i] + (b[i]*b[i]-a[i])*s + t - t.
 #define LERP_SQUARE_FLUSH_VECTOR(off) \
 	PRFM off(R0), PSTL1KEEP; \
 	FMOVQ (off-2048)(R2), F1; \
@@ -132,8 +124,6 @@ TEXT ·lerpSquareFlushNEON(SB), NOSPLIT, $0-40
 	FMUL_S4(12, 0, 0); \
 	FMUL_S4(13, 1, 1); \
 	FADD_S4(1, 0, 0)
-
-// BLEND_VECTOR is what blend does to a vector: dst[i] = a[i]*s + b[i]*t.
 #define BLEND_VECTOR(off) \
 	PRFM off(R0), PSTL1KEEP; \
 	FMOVQ (off-2048)(R2), F1; \
@@ -153,8 +143,6 @@ TEXT ·blendNEON(SB), NOSPLIT, $0-40
 	FMUL_S4(12, 0, 0); \
 	FMUL_S4(13, 1, 1); \
 	FADD_S4(1, 0, 0)
-
-// BLEND_SQUARE_VECTOR is what blendSquare does to a vector: dst[i] = a[i]*s + b[i]*b[i]*t.
 #define BLEND_SQUARE_VECTOR(off) \
 	PRFM off(R0), PSTL1KEEP; \
 	FMOVQ (off-2048)(R2), F1; \
@@ -173,8 +161,6 @@ TEXT ·blendSquareNEON(SB), NOSPLIT, $0-40
 	FMUL_S4(12, 0, 0); \
 	FMUL_S4(13, 1, 1); \
 	FSUB_S4(1, 0, 0)
-
-// BLEND_SUB_VECTOR is what blendSub does to a vector: dst[i] = a[i]*s - b[i]*t.
 #define BLEND_SUB_VECTOR(off) \
 	PRFM off(R0), PSTL1KEEP; \
 	FMOVQ (off-2048)(R2), F1; \
@@ -192,8 +178,6 @@ TEXT ·blendSubNEON(SB), NOSPLIT, $0-40
 #define ADD_SCALED_STEP \
 	FMUL_S4(12, 1, 1); \
 	FADD_S4(1, 0, 0)
-
-// ADD_SCALED_VECTOR is what addScaled does to a vector: dst[i] = a[i] + b[i]*s.
 #define ADD_SCALED_VECTOR(off) \
 	PRFM off(R0), PSTL1KEEP; \
 	FMOVQ (off-2048)(R2), F1; \
@@ -211,8 +195,6 @@ TEXT ·addScaledNEON(SB), NOSPLIT, $0-40
 #define SUB_SCALED_STEP \
 	FMUL_S4(12, 1, 1); \
 	FSUB_S4(1, 0, 0)
-
-// SUB_SCALED_VECTOR is what subScaled does to a vector: dst[i] = a[i] - b[i]*s.
 #define SUB_SCALED_VECTOR(off) \
 	PRFM off(R0), PSTL1KEEP; \
 	FMOVQ (off-2048)(R2), F1; \
@@ -245,7 +227,7 @@ TEXT ·subScaledNEON(SB), NOSPLIT, $0-40
 	ADD $(4*n), R6; \
 	ADD $(4*n), R7
 
-// SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N is a kernel of three operands that prefetches what is needed next.
+// SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N is a kernel of three operands that prefetches the next elements.
 #define SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N(step) \
 	SUBS $4, R8; \
 	BLT rest; \
@@ -311,6 +293,11 @@ TEXT ·rootStepInsideNEON(SB), NOSPLIT, $0-80
 	FMUL_S4(10, 0, 3); \
 	FDIV_S4(4, 3, 3); \
 	FSUB_S4(3, 2, 2)
+#define ADVANCE_4444(n) \
+	ADD $(4*n), R0; \
+	ADD $(4*n), R1; \
+	ADD $(4*n), R2; \
+	ADD $(4*n), R3
 
 // moments: m[i] += (grad[i]-m[i])*s + t - t; v[i] += (grad[i]*grad[i]-v[i])*u + x - x; w[i] -= m[i]*y/(√v[i]+z)
 // func momentsNEON(m unsafe.Pointer, v unsafe.Pointer, w unsafe.Pointer, grad unsafe.Pointer, s float32, t float32, u float32, x float32, y float32, z float32, n int)
@@ -347,10 +334,7 @@ loop:
 	FMOVQ F0, (R0)
 	FMOVQ F1, (R1)
 	FMOVQ F2, (R2)
-	ADD $16, R0
-	ADD $16, R1
-	ADD $16, R2
-	ADD $16, R3
+	ADVANCE_4444(4)
 	LOOP_OF_REST
 	FMOVS (R3), F3
 	FMOVS (R2), F2
@@ -360,10 +344,7 @@ loop:
 	VST1 V0.S[0], (R0)
 	VST1 V1.S[0], (R1)
 	VST1 V2.S[0], (R2)
-	ADD $4, R0
-	ADD $4, R1
-	ADD $4, R2
-	ADD $4, R3
+	ADVANCE_4444(1)
 	SUBS $1, R8
 	BNE last
 done:

@@ -3,7 +3,7 @@
 #include "textflag.h"
 #include "macros_avx512_amd64.h"
 
-// BEGIN_COLUMNS begins the loop over columns in vectors: it loads what they have come to, and R9 and R10 are the first row and the number of rows.
+// BEGIN_COLUMNS begins the loop over columns in vectors: it loads their results so far, and R9 and R10 are the first row and the number of rows.
 #define BEGIN_COLUMNS(size) \
 	MOVQ acc+0(FP), DI; \
 	MOVQ x+8(FP), SI; \
@@ -20,7 +20,7 @@ columns: \
 	MOVQ SI, R9; \
 	MOVQ DX, R10
 
-// NEXT_COLUMNS ends the loop over rows, stores what columns have come to, and goes to the next ones.
+// NEXT_COLUMNS ends the loop over rows, stores the results of the columns, and goes to the next ones.
 #define NEXT_COLUMNS(size) \
 	ADDQ R8, R9; \
 	DECQ R10; \
@@ -129,7 +129,7 @@ rows:
 	VADDPD Z1, Z4, Z4
 	END_COLUMNS(2)
 
-// JOIN_MAX64 takes the larger of two float64; a NaN stays.
+// JOIN_MAX64 computes the larger of two float64; a NaN stays.
 #define JOIN_MAX64(z, z2) \
 	VMAXPD z, z2, Z3; \
 	VCMPPD $3, z2, z2, K1; \
@@ -185,7 +185,7 @@ rows:
 	JOIN_MAX64(Z4, Z1)
 	END_COLUMNS(2)
 
-// JOIN_MIN64 takes the smaller of two float64; a NaN stays.
+// JOIN_MIN64 computes the smaller of two float64; a NaN stays.
 #define JOIN_MIN64(z, z2) \
 	VMINPD z, z2, Z3; \
 	VCMPPD $3, z2, z2, K1; \

@@ -3,7 +3,7 @@
 #include "textflag.h"
 #include "macros_neon_arm64.h"
 
-// BEGIN_COLUMNS_16 begins the loop over columns in vectors: it loads what they have come to, and R9 and R10 are the first row and the number of rows.
+// BEGIN_COLUMNS_16 begins the loop over columns in vectors: it loads their results so far, and R9 and R10 are the first row and the number of rows.
 #define BEGIN_COLUMNS_16 \
 columns16: \
 	SUBS $16, R2; \
@@ -19,14 +19,14 @@ columns16: \
 	MOVD R1, R5; \
 	MOVD R3, R6
 
-// JOIN_COLUMNS_ADD64_F32 widens v0 to float64 and joins it to the columns.
+// JOIN_COLUMNS_ADD64_F32 widens v0 to float64 and folds it into the columns' results.
 #define JOIN_COLUMNS_ADD64_F32(off, off2) \
 	FMOVQ off(R5), F0; \
 	WIDEN_F64; \
 	FADD_D2(1, off2, off2); \
 	FADD_D2(2, (off2+1), (off2+1))
 
-// NEXT_COLUMNS_16 ends the loop over rows, stores what columns have come to, and goes to the next ones.
+// NEXT_COLUMNS_16 ends the loop over rows, stores the results of the columns, and goes to the next ones.
 #define NEXT_COLUMNS_16(size) \
 	ADD R4, R5; \
 	SUBS $1, R6; \
@@ -45,8 +45,6 @@ write16: \
 	B columns16; \
 less16: \
 	ADD $16, R2
-
-// BEGIN_COLUMNS_4 begins the loop over columns in vectors: it loads what they have come to, and R9 and R10 are the first row and the number of rows.
 #define BEGIN_COLUMNS_4 \
 columns4: \
 	SUBS $4, R2; \
@@ -55,8 +53,6 @@ columns4: \
 	FMOVQ 16(R0), F5; \
 	MOVD R1, R5; \
 	MOVD R3, R6
-
-// NEXT_COLUMNS_4 ends the loop over rows, stores what columns have come to, and goes to the next ones.
 #define NEXT_COLUMNS_4(size) \
 	ADD R4, R5; \
 	SUBS $1, R6; \
@@ -69,8 +65,6 @@ write4: \
 	B columns4; \
 less4: \
 	ADD $4, R2
-
-// BEGIN_COLUMNS_1 begins the loop over columns in vectors: it loads what they have come to, and R9 and R10 are the first row and the number of rows.
 #define BEGIN_COLUMNS_1 \
 columns1: \
 	SUBS $1, R2; \
@@ -78,8 +72,6 @@ columns1: \
 	FMOVD (R0), F4; \
 	MOVD R1, R5; \
 	MOVD R3, R6
-
-// NEXT_COLUMNS_1 ends the loop over rows, stores what columns have come to, and goes to the next ones.
 #define NEXT_COLUMNS_1(size) \
 	ADD R4, R5; \
 	SUBS $1, R6; \
@@ -121,7 +113,6 @@ rows1:
 	NEXT_COLUMNS_1(4)
 	RET
 
-// JOIN_COLUMNS_ADD64_F16_FOUR widens v0 to float64 and joins it to the columns.
 #define JOIN_COLUMNS_ADD64_F16_FOUR(off, off2) \
 	SUM_OF_FOUR_F16(off(R5), off(R10), off(R11), off(R12)); \
 	WIDEN_F64; \
@@ -136,8 +127,6 @@ rows1:
 label: \
 	ADDS $4, R6; \
 	BEQ x2
-
-// JOIN_COLUMNS_ADD64_F16 widens v0 to float64 and joins it to the columns.
 #define JOIN_COLUMNS_ADD64_F16(off, off2) \
 	FMOVD off(R5), F0; \
 	FCVTL_S4(0, 0); \
@@ -220,14 +209,11 @@ rows1:
 	NEXT_COLUMNS_1(2)
 	RET
 
-// JOIN_COLUMNS_ADD64_BF16_FOUR widens v0 to float64 and joins it to the columns.
 #define JOIN_COLUMNS_ADD64_BF16_FOUR(off, off2) \
 	SUM_OF_FOUR_BF16(off(R5), off(R10), off(R11), off(R12)); \
 	WIDEN_F64; \
 	FADD_D2(1, off2, off2); \
 	FADD_D2(2, (off2+1), (off2+1))
-
-// JOIN_COLUMNS_ADD64_BF16 widens v0 to float64 and joins it to the columns.
 #define JOIN_COLUMNS_ADD64_BF16(off, off2) \
 	FMOVD off(R5), F0; \
 	SHLL_S4(0, 0); \
@@ -310,15 +296,13 @@ rows1:
 	NEXT_COLUMNS_1(2)
 	RET
 
-// JOIN_MAX64 takes the larger of two float64; a NaN stays.
+// JOIN_MAX64 computes the larger of two float64; a NaN stays.
 #define JOIN_MAX64(off, off2, v, v2) \
 	FCMGT_D2(off, off2, 28); \
 	FCMEQ_D2(off2, off2, 29); \
 	MVN_B16(29, 29); \
 	VORR V29.B16, V28.B16, V28.B16; \
 	VBIT V28.B16, v.B16, v2.B16
-
-// JOIN_COLUMNS_MAX64_F32 widens v0 to float64 and joins it to the columns.
 #define JOIN_COLUMNS_MAX64_F32(off, off2, v, v2) \
 	FMOVQ off(R5), F0; \
 	WIDEN_F64; \
@@ -354,7 +338,6 @@ rows1:
 	NEXT_COLUMNS_1(4)
 	RET
 
-// JOIN_COLUMNS_MAX64_F16 widens v0 to float64 and joins it to the columns.
 #define JOIN_COLUMNS_MAX64_F16(off, off2, v, v2) \
 	FMOVD off(R5), F0; \
 	FCVTL_S4(0, 0); \
@@ -393,7 +376,6 @@ rows1:
 	NEXT_COLUMNS_1(2)
 	RET
 
-// JOIN_COLUMNS_MAX64_BF16 widens v0 to float64 and joins it to the columns.
 #define JOIN_COLUMNS_MAX64_BF16(off, off2, v, v2) \
 	FMOVD off(R5), F0; \
 	SHLL_S4(0, 0); \
@@ -432,15 +414,13 @@ rows1:
 	NEXT_COLUMNS_1(2)
 	RET
 
-// JOIN_MIN64 takes the smaller of two float64; a NaN stays.
+// JOIN_MIN64 computes the smaller of two float64; a NaN stays.
 #define JOIN_MIN64(off, off2, v, v2) \
 	FCMGT_D2(off, off2, 28); \
 	FCMEQ_D2(off, off, 29); \
 	MVN_B16(29, 29); \
 	VORR V29.B16, V28.B16, V28.B16; \
 	VBIT V28.B16, v.B16, v2.B16
-
-// JOIN_COLUMNS_MIN64_F32 widens v0 to float64 and joins it to the columns.
 #define JOIN_COLUMNS_MIN64_F32(off, off2, v, v2) \
 	FMOVQ off(R5), F0; \
 	WIDEN_F64; \
@@ -476,7 +456,6 @@ rows1:
 	NEXT_COLUMNS_1(4)
 	RET
 
-// JOIN_COLUMNS_MIN64_F16 widens v0 to float64 and joins it to the columns.
 #define JOIN_COLUMNS_MIN64_F16(off, off2, v, v2) \
 	FMOVD off(R5), F0; \
 	FCVTL_S4(0, 0); \
@@ -515,7 +494,6 @@ rows1:
 	NEXT_COLUMNS_1(2)
 	RET
 
-// JOIN_COLUMNS_MIN64_BF16 widens v0 to float64 and joins it to the columns.
 #define JOIN_COLUMNS_MIN64_BF16(off, off2, v, v2) \
 	FMOVD off(R5), F0; \
 	SHLL_S4(0, 0); \

@@ -66,8 +66,6 @@ columns4row:
 	SUBQ $32, CX; \
 	JMP columns4; \
 columns4end:
-
-// LOAD_COLUMN_SUMS_1 loads the sums of some vectors of columns.
 #define LOAD_COLUMN_SUMS_1 \
 columns1: \
 	CMPQ CX, $8; \
@@ -76,8 +74,6 @@ columns1: \
 	MOVQ SI, R9; \
 	MOVQ DX, R10; \
 columns1row:
-
-// WRITE_COLUMN_SUMS_1 stores the sums of some vectors of columns.
 #define WRITE_COLUMN_SUMS_1(size) \
 	ADDQ R8, R9; \
 	DECQ R10; \
@@ -106,7 +102,6 @@ TEXT ·columnSumsAVX2(SB), NOSPLIT, $0-48
 	WRITE_COLUMN_SUMS_1(4)
 	RETURN
 
-// LOAD_COLUMN_DEVIATIONS_4 loads the sums of some vectors of columns.
 #define LOAD_COLUMN_DEVIATIONS_4 \
 columns4: \
 	CMPQ CX, $32; \
@@ -133,8 +128,6 @@ columns4row:
 	VSUBPS center, Y0, Y0; \
 	VADDPS Y0, sum, sum; \
 	VFMADD231PS Y0, Y0, products
-
-// WRITE_COLUMN_DEVIATIONS_4 stores the sums of some vectors of columns.
 #define WRITE_COLUMN_DEVIATIONS_4(size) \
 	ADDQ R8, R9; \
 	DECQ R10; \
@@ -154,8 +147,6 @@ columns4row:
 	SUBQ $32, CX; \
 	JMP columns4; \
 columns4end:
-
-// LOAD_COLUMN_DEVIATIONS_1 loads the sums of some vectors of columns.
 #define LOAD_COLUMN_DEVIATIONS_1 \
 columns1: \
 	CMPQ CX, $8; \
@@ -166,8 +157,6 @@ columns1: \
 	MOVQ SI, R9; \
 	MOVQ DX, R10; \
 columns1row:
-
-// WRITE_COLUMN_DEVIATIONS_1 stores the sums of some vectors of columns.
 #define WRITE_COLUMN_DEVIATIONS_1(size) \
 	ADDQ R8, R9; \
 	DECQ R10; \
@@ -199,7 +188,6 @@ TEXT ·columnDeviationsAVX2(SB), NOSPLIT, $0-64
 	WRITE_COLUMN_DEVIATIONS_1(4)
 	RETURN
 
-// LOAD_COLUMN_PRODUCTS_4 loads the sums of some vectors of columns.
 #define LOAD_COLUMN_PRODUCTS_4 \
 columns4: \
 	CMPQ CX, $32; \
@@ -227,8 +215,6 @@ columns4row:
 	VMOVUPS off(R9)(R13*1), Y1; \
 	VADDPS Y1, sum, sum; \
 	VFMADD231PS Y1, Y0, products
-
-// WRITE_COLUMN_PRODUCTS_4 stores the sums of some vectors of columns.
 #define WRITE_COLUMN_PRODUCTS_4(size) \
 	ADDQ R8, R9; \
 	DECQ R10; \
@@ -248,8 +234,6 @@ columns4row:
 	SUBQ $32, CX; \
 	JMP columns4; \
 columns4end:
-
-// LOAD_COLUMN_PRODUCTS_1 loads the sums of some vectors of columns.
 #define LOAD_COLUMN_PRODUCTS_1 \
 columns1: \
 	CMPQ CX, $8; \
@@ -260,8 +244,6 @@ columns1: \
 	MOVQ SI, R9; \
 	MOVQ DX, R10; \
 columns1row:
-
-// WRITE_COLUMN_PRODUCTS_1 stores the sums of some vectors of columns.
 #define WRITE_COLUMN_PRODUCTS_1(size) \
 	ADDQ R8, R9; \
 	DECQ R10; \
@@ -293,7 +275,6 @@ TEXT ·columnProductsAVX2(SB), NOSPLIT, $0-64
 	WRITE_COLUMN_PRODUCTS_1(4)
 	RETURN
 
-// COLUMN_SUMS_F16_STEP is a vector of a row: sum[i] += x[r*stride+i].
 #define COLUMN_SUMS_F16_STEP(off, sum) \
 	VCVTPH2PS off(R9), Y0; \
 	VADDPS Y0, sum, sum
@@ -315,7 +296,6 @@ TEXT ·columnSumsF16AVX2(SB), NOSPLIT, $0-48
 	WRITE_COLUMN_SUMS_1(2)
 	RETURN
 
-// COLUMN_DEVIATIONS_F16_STEP is a vector of a row: d = x[r*stride+i]-center[i]: sum[i] += d, products[i] += d*d.
 #define COLUMN_DEVIATIONS_F16_STEP(off, center, sum, products) \
 	VCVTPH2PS off(R9), Y0; \
 	VSUBPS center, Y0, Y0; \
@@ -339,7 +319,6 @@ TEXT ·columnDeviationsF16AVX2(SB), NOSPLIT, $0-64
 	WRITE_COLUMN_DEVIATIONS_1(2)
 	RETURN
 
-// COLUMN_PRODUCTS_F16_STEP is a vector of a row: g = grad[r*stride+i]: sum[i] += g, products[i] += g*(x[r*stride+i]-center[i]).
 #define COLUMN_PRODUCTS_F16_STEP(off, center, sum, products) \
 	VCVTPH2PS off(R9), Y0; \
 	VSUBPS center, Y0, Y0; \
@@ -364,7 +343,6 @@ TEXT ·columnProductsF16AVX2(SB), NOSPLIT, $0-64
 	WRITE_COLUMN_PRODUCTS_1(2)
 	RETURN
 
-// COLUMN_SUMS_BF16_STEP is a vector of a row: sum[i] += x[r*stride+i].
 #define COLUMN_SUMS_BF16_STEP(off, sum) \
 	LOAD_BF16(off(R9), Y0); \
 	VADDPS Y0, sum, sum
@@ -386,7 +364,6 @@ TEXT ·columnSumsBF16AVX2(SB), NOSPLIT, $0-48
 	WRITE_COLUMN_SUMS_1(2)
 	RETURN
 
-// COLUMN_DEVIATIONS_BF16_STEP is a vector of a row: d = x[r*stride+i]-center[i]: sum[i] += d, products[i] += d*d.
 #define COLUMN_DEVIATIONS_BF16_STEP(off, center, sum, products) \
 	LOAD_BF16(off(R9), Y0); \
 	VSUBPS center, Y0, Y0; \
@@ -410,7 +387,6 @@ TEXT ·columnDeviationsBF16AVX2(SB), NOSPLIT, $0-64
 	WRITE_COLUMN_DEVIATIONS_1(2)
 	RETURN
 
-// COLUMN_PRODUCTS_BF16_STEP is a vector of a row: g = grad[r*stride+i]: sum[i] += g, products[i] += g*(x[r*stride+i]-center[i]).
 #define COLUMN_PRODUCTS_BF16_STEP(off, center, sum, products) \
 	LOAD_BF16(off(R9), Y0); \
 	VSUBPS center, Y0, Y0; \

@@ -69,8 +69,6 @@ row4:
 	B columns4; \
 less4: \
 	ADD $16, R3
-
-// LOAD_COLUMN_SUMS_1 loads the sums of some vectors of columns.
 #define LOAD_COLUMN_SUMS_1 \
 columns1: \
 	SUBS $4, R3; \
@@ -80,8 +78,6 @@ columns1: \
 	MOVD R2, R11; \
 	MOVD R4, R12; \
 row1:
-
-// WRITE_COLUMN_SUMS_1 stores the sums of some vectors of columns.
 #define WRITE_COLUMN_SUMS_1(size) \
 	ADD R5, R10; \
 	ADD R5, R11; \
@@ -111,7 +107,6 @@ TEXT ·columnSumsNEON(SB), NOSPLIT, $0-48
 	WRITE_COLUMN_SUMS_1(4)
 	RET
 
-// LOAD_COLUMN_DEVIATIONS_4 loads the sums of some vectors of columns.
 #define LOAD_COLUMN_DEVIATIONS_4 \
 columns4: \
 	SUBS $16, R5; \
@@ -139,8 +134,6 @@ row4:
 	FSUB_S4(off2, 0, 0); \
 	FADD_S4(0, (off2-8), (off2-8)); \
 	VFMLA V0.S4, V0.S4, products.S4
-
-// WRITE_COLUMN_DEVIATIONS_4 stores the sums of some vectors of columns.
 #define WRITE_COLUMN_DEVIATIONS_4(size) \
 	ADD R7, R10; \
 	ADD R7, R11; \
@@ -162,8 +155,6 @@ row4:
 	B columns4; \
 less4: \
 	ADD $16, R5
-
-// LOAD_COLUMN_DEVIATIONS_1 loads the sums of some vectors of columns.
 #define LOAD_COLUMN_DEVIATIONS_1 \
 columns1: \
 	SUBS $4, R5; \
@@ -175,8 +166,6 @@ columns1: \
 	MOVD R4, R11; \
 	MOVD R6, R12; \
 row1:
-
-// WRITE_COLUMN_DEVIATIONS_1 stores the sums of some vectors of columns.
 #define WRITE_COLUMN_DEVIATIONS_1(size) \
 	ADD R7, R10; \
 	ADD R7, R11; \
@@ -209,7 +198,6 @@ TEXT ·columnDeviationsNEON(SB), NOSPLIT, $0-64
 	WRITE_COLUMN_DEVIATIONS_1(4)
 	RET
 
-// LOAD_COLUMN_PRODUCTS_4 loads the sums of some vectors of columns.
 #define LOAD_COLUMN_PRODUCTS_4 \
 columns4: \
 	SUBS $16, R5; \
@@ -238,8 +226,6 @@ row4:
 	FMOVQ off(R11), F1; \
 	FADD_S4(1, (off2-8), (off2-8)); \
 	VFMLA V1.S4, V0.S4, products.S4
-
-// WRITE_COLUMN_PRODUCTS_4 stores the sums of some vectors of columns.
 #define WRITE_COLUMN_PRODUCTS_4(size) \
 	ADD R7, R10; \
 	ADD R7, R11; \
@@ -261,8 +247,6 @@ row4:
 	B columns4; \
 less4: \
 	ADD $16, R5
-
-// LOAD_COLUMN_PRODUCTS_1 loads the sums of some vectors of columns.
 #define LOAD_COLUMN_PRODUCTS_1 \
 columns1: \
 	SUBS $4, R5; \
@@ -274,8 +258,6 @@ columns1: \
 	MOVD R4, R11; \
 	MOVD R6, R12; \
 row1:
-
-// WRITE_COLUMN_PRODUCTS_1 stores the sums of some vectors of columns.
 #define WRITE_COLUMN_PRODUCTS_1(size) \
 	ADD R7, R10; \
 	ADD R7, R11; \
@@ -308,7 +290,6 @@ TEXT ·columnProductsNEON(SB), NOSPLIT, $0-64
 	WRITE_COLUMN_PRODUCTS_1(4)
 	RET
 
-// COLUMN_SUMS_F16_STEP is a vector of a row: sum[i] += x[r*stride+i].
 #define COLUMN_SUMS_F16_STEP(off, off2) \
 	FMOVD off(R10), F0; \
 	FCVTL_S4(0, 0); \
@@ -330,7 +311,6 @@ TEXT ·columnSumsF16NEON(SB), NOSPLIT, $0-48
 	WRITE_COLUMN_SUMS_1(2)
 	RET
 
-// COLUMN_DEVIATIONS_F16_STEP is a vector of a row: d = x[r*stride+i]-center[i]: sum[i] += d, products[i] += d*d.
 #define COLUMN_DEVIATIONS_F16_STEP(off, off2, products) \
 	FMOVD off(R10), F0; \
 	FCVTL_S4(0, 0); \
@@ -354,7 +334,6 @@ TEXT ·columnDeviationsF16NEON(SB), NOSPLIT, $0-64
 	WRITE_COLUMN_DEVIATIONS_1(2)
 	RET
 
-// COLUMN_PRODUCTS_F16_STEP is a vector of a row: g = grad[r*stride+i]: sum[i] += g, products[i] += g*(x[r*stride+i]-center[i]).
 #define COLUMN_PRODUCTS_F16_STEP(off, off2, products) \
 	FMOVD off(R10), F0; \
 	FCVTL_S4(0, 0); \
@@ -380,7 +359,6 @@ TEXT ·columnProductsF16NEON(SB), NOSPLIT, $0-64
 	WRITE_COLUMN_PRODUCTS_1(2)
 	RET
 
-// COLUMN_SUMS_BF16_STEP is a vector of a row: sum[i] += x[r*stride+i].
 #define COLUMN_SUMS_BF16_STEP(off, off2) \
 	FMOVD off(R10), F0; \
 	SHLL_S4(0, 0); \
@@ -402,7 +380,6 @@ TEXT ·columnSumsBF16NEON(SB), NOSPLIT, $0-48
 	WRITE_COLUMN_SUMS_1(2)
 	RET
 
-// COLUMN_DEVIATIONS_BF16_STEP is a vector of a row: d = x[r*stride+i]-center[i]: sum[i] += d, products[i] += d*d.
 #define COLUMN_DEVIATIONS_BF16_STEP(off, off2, products) \
 	FMOVD off(R10), F0; \
 	SHLL_S4(0, 0); \
@@ -426,7 +403,6 @@ TEXT ·columnDeviationsBF16NEON(SB), NOSPLIT, $0-64
 	WRITE_COLUMN_DEVIATIONS_1(2)
 	RET
 
-// COLUMN_PRODUCTS_BF16_STEP is a vector of a row: g = grad[r*stride+i]: sum[i] += g, products[i] += g*(x[r*stride+i]-center[i]).
 #define COLUMN_PRODUCTS_BF16_STEP(off, off2, products) \
 	FMOVD off(R10), F0; \
 	SHLL_S4(0, 0); \

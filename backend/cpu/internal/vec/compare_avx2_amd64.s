@@ -4,8 +4,7 @@
 #include "macros_avx2_amd64.h"
 
 // EQUAL_STEP is what equal does to a vector: dst[i] = a[i] == b[i].
-#define EQUAL_STEP \
-	VCMPPS $0, Y1, Y0, Y15
+#define EQUAL_STEP VCMPPS $0, Y1, Y0, Y15
 
 // STORE_FLAGS stores truth values as bytes.
 #define STORE_FLAGS(to) \
@@ -15,14 +14,14 @@
 	VPACKSSWB X0, X0, X0; \
 	VMOVQ X0, to
 
-// LOAD_REST_F32 loads the elements that are left, by way of the stack.
+// LOAD_REST_F32 loads the remaining elements through the stack.
 #define LOAD_REST_F32(to, place, pointer, label) \
 	VMOVUPS compare<>+32(SB), to; \
 	VMOVUPS to, place(SP); \
 	COPY_IN_32(pointer, label, place); \
 	VMOVUPS place(SP), to
 
-// COPY_OUT_8 copies the elements that are left from the stack.
+// COPY_OUT_8 copies the remaining elements from the stack.
 #define COPY_OUT_8(label) \
 	LEAQ (DI)(AX*1), R12; \
 	XORQ R11, R11; \
@@ -33,7 +32,7 @@ label: \
 	CMPQ R11, R9; \
 	JLT label
 
-// COMPARE_FLAGS_F32_F32 is a kernel that compares: step does so.
+// COMPARE_FLAGS_F32_F32 is a kernel that compares: step is the comparison.
 #define COMPARE_FLAGS_F32_F32(step) \
 	LOOP; \
 	VMOVUPS (DX)(AX*4), Y1; \
@@ -56,8 +55,7 @@ TEXT ·equalAVX2(SB), NOSPLIT, $96-32
 	COMPARE_FLAGS_F32_F32(EQUAL_STEP)
 
 // NOT_EQUAL_STEP is what notEqual does to a vector: dst[i] = a[i] != b[i].
-#define NOT_EQUAL_STEP \
-	VCMPPS $4, Y1, Y0, Y15
+#define NOT_EQUAL_STEP VCMPPS $4, Y1, Y0, Y15
 
 // notEqual: dst[i] = a[i] != b[i]
 // func notEqualAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -66,8 +64,7 @@ TEXT ·notEqualAVX2(SB), NOSPLIT, $96-32
 	COMPARE_FLAGS_F32_F32(NOT_EQUAL_STEP)
 
 // LESS_STEP is what less does to a vector: dst[i] = a[i] < b[i].
-#define LESS_STEP \
-	VCMPPS $1, Y1, Y0, Y15
+#define LESS_STEP VCMPPS $1, Y1, Y0, Y15
 
 // less: dst[i] = a[i] < b[i]
 // func lessAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -76,8 +73,7 @@ TEXT ·lessAVX2(SB), NOSPLIT, $96-32
 	COMPARE_FLAGS_F32_F32(LESS_STEP)
 
 // LESS_EQUAL_STEP is what lessEqual does to a vector: dst[i] = a[i] <= b[i].
-#define LESS_EQUAL_STEP \
-	VCMPPS $2, Y1, Y0, Y15
+#define LESS_EQUAL_STEP VCMPPS $2, Y1, Y0, Y15
 
 // lessEqual: dst[i] = a[i] <= b[i]
 // func lessEqualAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)

@@ -4,10 +4,9 @@
 #include "macros_avx512_amd64.h"
 
 // EQUAL_STEP is what equal does to a vector: dst[i] = a[i] == b[i].
-#define EQUAL_STEP \
-	VCMPPS $0, Z1, Z0, K1
+#define EQUAL_STEP VCMPPS $0, Z1, Z0, K1
 
-// COMPARE_FLAGS_F32_F32 is a kernel that compares: step does so.
+// COMPARE_FLAGS_F32_F32 is a kernel that compares: step is the comparison.
 #define COMPARE_FLAGS_F32_F32(step) \
 	LOOP; \
 	VMOVUPS (DX)(AX*4), Z1; \
@@ -31,8 +30,7 @@ TEXT ·equalAVX512(SB), NOSPLIT, $0-32
 	COMPARE_FLAGS_F32_F32(EQUAL_STEP)
 
 // NOT_EQUAL_STEP is what notEqual does to a vector: dst[i] = a[i] != b[i].
-#define NOT_EQUAL_STEP \
-	VCMPPS $4, Z1, Z0, K1
+#define NOT_EQUAL_STEP VCMPPS $4, Z1, Z0, K1
 
 // notEqual: dst[i] = a[i] != b[i]
 // func notEqualAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -41,8 +39,7 @@ TEXT ·notEqualAVX512(SB), NOSPLIT, $0-32
 	COMPARE_FLAGS_F32_F32(NOT_EQUAL_STEP)
 
 // LESS_STEP is what less does to a vector: dst[i] = a[i] < b[i].
-#define LESS_STEP \
-	VCMPPS $1, Z1, Z0, K1
+#define LESS_STEP VCMPPS $1, Z1, Z0, K1
 
 // less: dst[i] = a[i] < b[i]
 // func lessAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -51,8 +48,7 @@ TEXT ·lessAVX512(SB), NOSPLIT, $0-32
 	COMPARE_FLAGS_F32_F32(LESS_STEP)
 
 // LESS_EQUAL_STEP is what lessEqual does to a vector: dst[i] = a[i] <= b[i].
-#define LESS_EQUAL_STEP \
-	VCMPPS $2, Z1, Z0, K1
+#define LESS_EQUAL_STEP VCMPPS $2, Z1, Z0, K1
 
 // lessEqual: dst[i] = a[i] <= b[i]
 // func lessEqualAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)

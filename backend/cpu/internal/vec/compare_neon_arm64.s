@@ -4,10 +4,7 @@
 #include "macros_neon_arm64.h"
 
 // EQUAL_STEP is what equal does to a vector: dst[i] = a[i] == b[i].
-#define EQUAL_STEP \
-	FCMEQ_S4(1, 0, 27)
-
-// EQUAL_VECTOR is what equal does to a vector: dst[i] = a[i] == b[i].
+#define EQUAL_STEP FCMEQ_S4(1, 0, 27)
 #define EQUAL_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
@@ -23,7 +20,7 @@
 	ADD $(4*n), R1; \
 	ADD $(4*n), R2
 
-// COMPARE_FLAGS_F32_F32 is a kernel that compares: step does so.
+// COMPARE_FLAGS_F32_F32 is a kernel that compares: step is the comparison.
 #define COMPARE_FLAGS_F32_F32(step, step2) \
 	LOOP_OF_FOUR; \
 	step(0, 0); \
@@ -60,8 +57,6 @@ TEXT ·equalNEON(SB), NOSPLIT, $0-32
 #define NOT_EQUAL_STEP \
 	FCMEQ_S4(1, 0, 27); \
 	MVN_B16(27, 27)
-
-// NOT_EQUAL_VECTOR is what notEqual does to a vector: dst[i] = a[i] != b[i].
 #define NOT_EQUAL_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
@@ -80,10 +75,7 @@ TEXT ·notEqualNEON(SB), NOSPLIT, $0-32
 	COMPARE_FLAGS_F32_F32(NOT_EQUAL_VECTOR, NOT_EQUAL_STEP)
 
 // LESS_STEP is what less does to a vector: dst[i] = a[i] < b[i].
-#define LESS_STEP \
-	FCMGT_S4(0, 1, 27)
-
-// LESS_VECTOR is what less does to a vector: dst[i] = a[i] < b[i].
+#define LESS_STEP FCMGT_S4(0, 1, 27)
 #define LESS_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
@@ -102,10 +94,7 @@ TEXT ·lessNEON(SB), NOSPLIT, $0-32
 	COMPARE_FLAGS_F32_F32(LESS_VECTOR, LESS_STEP)
 
 // LESS_EQUAL_STEP is what lessEqual does to a vector: dst[i] = a[i] <= b[i].
-#define LESS_EQUAL_STEP \
-	FCMGE_S4(0, 1, 27)
-
-// LESS_EQUAL_VECTOR is what lessEqual does to a vector: dst[i] = a[i] <= b[i].
+#define LESS_EQUAL_STEP FCMGE_S4(0, 1, 27)
 #define LESS_EQUAL_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
@@ -132,6 +121,9 @@ TEXT ·lessEqualNEON(SB), NOSPLIT, $0-32
 	XTN_B8(28, 28); \
 	VAND V16.B16, V28.B16, V28.B16; \
 	FMOVS F28, off2(R0)
+#define ADVANCE_14(n) \
+	ADD $n, R0; \
+	ADD $(4*n), R1
 
 // isFinite: dst[i] = a[i] is neither NaN nor infinite
 // func isFiniteNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -144,12 +136,10 @@ TEXT ·isFiniteNEON(SB), NOSPLIT, $0-24
 	IS_FINITE_VECTOR(16, 4)
 	IS_FINITE_VECTOR(32, 8)
 	IS_FINITE_VECTOR(48, 12)
-	ADD $16, R0
-	ADD $64, R1
+	ADVANCE_14(16)
 	LOOP_OF_ONE
 	IS_FINITE_VECTOR(0, 0)
-	ADD $4, R0
-	ADD $16, R1
+	ADVANCE_14(4)
 	LOOP_OF_REST
 	FMOVS (R1), F0
 	FSUB_S4(0, 0, 0)
@@ -158,8 +148,7 @@ TEXT ·isFiniteNEON(SB), NOSPLIT, $0-24
 	XTN_B8(28, 28)
 	VAND V16.B16, V28.B16, V28.B16
 	VST1 V28.B[0], (R0)
-	ADD $1, R0
-	ADD $4, R1
+	ADVANCE_14(1)
 	SUBS $1, R8
 	BNE last
 done:
@@ -176,8 +165,6 @@ done:
 	VMOV V2.B16, V0.B16; \
 	VBIT V27.B16, V1.B16, V0.B16; \
 	FMOVQ F0, off(R0)
-
-// ADVANCE_4144 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_4144(n) \
 	ADD $(4*n), R0; \
 	ADD $n, R1; \
@@ -229,8 +216,6 @@ done:
 	VMOV V13.B16, V0.B16; \
 	VBIT V27.B16, V1.B16, V0.B16; \
 	FMOVQ F0, off(R0)
-
-// ADVANCE_414 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_414(n) \
 	ADD $(4*n), R0; \
 	ADD $n, R1; \

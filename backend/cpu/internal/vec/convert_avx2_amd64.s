@@ -3,6 +3,13 @@
 #include "textflag.h"
 #include "macros_avx2_amd64.h"
 
+// LOAD_REST_F16 loads the remaining elements through the stack.
+#define LOAD_REST_F16(to) \
+	VMOVUPS convert<>+0(SB), to; \
+	VMOVUPS to, 32(SP); \
+	COPY_IN_16(SI, copy1, 32); \
+	VCVTPH2PS 32(SP), to
+
 // f32FromF16: dst[i] = float32(a[i]), exactly
 // func f32FromF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·f32FromF16AVX2(SB), NOSPLIT, $64-24
@@ -11,13 +18,16 @@ TEXT ·f32FromF16AVX2(SB), NOSPLIT, $64-24
 	VCVTPH2PS (SI)(AX*2), Y0
 	VMOVUPS Y0, (DI)(AX*4)
 	LOOP_END
-	VMOVUPS convert<>+0(SB), Y0
-	VMOVUPS Y0, 32(SP)
-	COPY_IN_16(SI, copy1, 32)
-	VCVTPH2PS 32(SP), Y0
+	LOAD_REST_F16(Y0)
 	STORE_RESULT_F32_REST(copy2)
 done:
 	RETURN
+
+#define LOAD_REST_BF16(to) \
+	VMOVUPS convert<>+0(SB), to; \
+	VMOVUPS to, 32(SP); \
+	COPY_IN_16(SI, copy1, 32); \
+	LOAD_BF16(32(SP), to)
 
 // f32FromBF16: dst[i] = float32(a[i]), exactly
 // func f32FromBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -27,10 +37,7 @@ TEXT ·f32FromBF16AVX2(SB), NOSPLIT, $64-24
 	LOAD_BF16((SI)(AX*2), Y0)
 	VMOVUPS Y0, (DI)(AX*4)
 	LOOP_END
-	VMOVUPS convert<>+0(SB), Y0
-	VMOVUPS Y0, 32(SP)
-	COPY_IN_16(SI, copy1, 32)
-	LOAD_BF16(32(SP), Y0)
+	LOAD_REST_BF16(Y0)
 	STORE_RESULT_F32_REST(copy2)
 done:
 	RETURN
@@ -71,7 +78,6 @@ TEXT ·f32FromI32AVX2(SB), NOSPLIT, $64-24
 done:
 	RETURN
 
-// LOAD_REST_F32 loads the elements that are left, by way of the stack.
 #define LOAD_REST_F32(place, pointer, label) \
 	VMOVUPS convert<>+0(SB), Y0; \
 	VMOVUPS Y0, place(SP); \
@@ -131,10 +137,7 @@ TEXT ·plusF16AVX2(SB), NOSPLIT, $64-24
 	VADDPS Y1, Y0, Y0
 	VMOVUPS Y0, (DI)(AX*4)
 	LOOP_END
-	VMOVUPS convert<>+0(SB), Y1
-	VMOVUPS Y1, 32(SP)
-	COPY_IN_16(SI, copy1, 32)
-	VCVTPH2PS 32(SP), Y1
+	LOAD_REST_F16(Y1)
 	LOAD_REST_F32(0, DI, copy2)
 	VADDPS Y1, Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
@@ -151,10 +154,7 @@ TEXT ·plusBF16AVX2(SB), NOSPLIT, $64-24
 	VADDPS Y1, Y0, Y0
 	VMOVUPS Y0, (DI)(AX*4)
 	LOOP_END
-	VMOVUPS convert<>+0(SB), Y1
-	VMOVUPS Y1, 32(SP)
-	COPY_IN_16(SI, copy1, 32)
-	LOAD_BF16(32(SP), Y1)
+	LOAD_REST_BF16(Y1)
 	LOAD_REST_F32(0, DI, copy2)
 	VADDPS Y1, Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
@@ -166,7 +166,7 @@ done:
 	VCVTPS2PH $0, Y0, X0; \
 	VCVTPH2PS X0, Y0
 
-// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+// UNARY_F32_F32 is a kernel of one operand: step computes the result from v0.
 #define UNARY_F32_F32(step) \
 	LOOP; \
 	VMOVUPS (SI)(AX*4), Y0; \

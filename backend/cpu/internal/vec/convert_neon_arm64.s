@@ -75,6 +75,9 @@ done:
 	USHLL_S4(0, 0); \
 	SCVTF_S4(0, 0); \
 	FMOVQ F0, (4*off)(R0)
+#define ADVANCE_41(n) \
+	ADD $(4*n), R0; \
+	ADD $n, R1
 
 // f32FromU8: dst[i] = float32(a[i]), exactly
 // func f32FromU8NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -85,12 +88,10 @@ TEXT ·f32FromU8NEON(SB), NOSPLIT, $0-24
 	F32_FROM_U8_VECTOR(4)
 	F32_FROM_U8_VECTOR(8)
 	F32_FROM_U8_VECTOR(12)
-	ADD $64, R0
-	ADD $16, R1
+	ADVANCE_41(16)
 	LOOP_OF_ONE
 	F32_FROM_U8_VECTOR(0)
-	ADD $16, R0
-	ADD $4, R1
+	ADVANCE_41(4)
 	LOOP_OF_REST
 	MOVBU (R1), R15
 	FMOVS R15, F0
@@ -98,8 +99,7 @@ TEXT ·f32FromU8NEON(SB), NOSPLIT, $0-24
 	USHLL_S4(0, 0)
 	SCVTF_S4(0, 0)
 	VST1 V0.S[0], (R0)
-	ADD $4, R0
-	ADD $1, R1
+	ADVANCE_41(1)
 	SUBS $1, R8
 	BNE last
 done:
@@ -140,8 +140,6 @@ done:
 	PRFM off2(R0), PSTL1KEEP; \
 	FCVTN_H4(0, 28); \
 	FMOVD F28, (off2-1024)(R0)
-
-// ADVANCE_24 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_24(n) \
 	ADD $(2*n), R0; \
 	ADD $(4*n), R1
@@ -271,8 +269,6 @@ done:
 #define ROUND_F16_STEP \
 	FCVTN_H4(0, 0); \
 	FCVTL_S4(0, 0)
-
-// ROUND_F16_VECTOR is what roundF16 does to a vector: dst[i] = float32(float16(a[i])).
 #define ROUND_F16_VECTOR(off) \
 	FMOVQ off(R1), F0; \
 	ROUND_F16_STEP; \

@@ -77,17 +77,16 @@
 	VBLENDVPS Y15, Y0, Y1, Y0
 
 // NORMAL_CDF_STEP is what normalCDF does to a vector: dst[i] = the normal distribution function at a[i].
-#define NORMAL_CDF_STEP \
-	NORMAL_CDF_OF
+#define NORMAL_CDF_STEP NORMAL_CDF_OF
 
-// LOAD_REST_F32 loads the elements that are left, by way of the stack.
+// LOAD_REST_F32 loads the remaining elements through the stack.
 #define LOAD_REST_F32(to, place, pointer, label) \
 	VMOVUPS erf<>+128(SB), to; \
 	VMOVUPS to, place(SP); \
 	COPY_IN_32(pointer, label, place); \
 	VMOVUPS place(SP), to
 
-// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+// UNARY_F32_F32 is a kernel of one operand: step computes the result from v0.
 #define UNARY_F32_F32(step) \
 	LOOP; \
 	VMOVUPS (SI)(AX*4), Y0; \

@@ -70,8 +70,7 @@
 	VBLENDMPS Z0, Z1, K1, Z0
 
 // NORMAL_CDF_STEP is what normalCDF does to a vector: dst[i] = the normal distribution function at a[i].
-#define NORMAL_CDF_STEP \
-	NORMAL_CDF_OF
+#define NORMAL_CDF_STEP NORMAL_CDF_OF
 
 // normalCDF: dst[i] = the normal distribution function at a[i]
 // func normalCDFAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)

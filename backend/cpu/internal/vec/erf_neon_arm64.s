@@ -60,8 +60,7 @@
 	VBIF V27.B16, V1.B16, V0.B16
 
 // NORMAL_CDF_STEP is what normalCDF does to a vector: dst[i] = the normal distribution function at a[i].
-#define NORMAL_CDF_STEP \
-	NORMAL_CDF_OF
+#define NORMAL_CDF_STEP NORMAL_CDF_OF
 
 // normalCDF: dst[i] = the normal distribution function at a[i]
 // func normalCDFNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)

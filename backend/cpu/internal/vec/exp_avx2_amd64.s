@@ -39,20 +39,23 @@
 	VBLENDVPS Y14, exp<>+32(SB), Y0, Y0
 
 // EXP_STEP is what exp does to a vector: dst[i] = e to the power of a[i].
-#define EXP_STEP \
-	EXP_OF
+#define EXP_STEP EXP_OF
 
-// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+// LOAD_REST_F32 loads the remaining elements through the stack.
+#define LOAD_REST_F32 \
+	VMOVUPS exp<>+32(SB), Y0; \
+	VMOVUPS Y0, 32(SP); \
+	COPY_IN_32(SI, copy1, 32); \
+	VMOVUPS 32(SP), Y0
+
+// UNARY_F32_F32 is a kernel of one operand: step computes the result from v0.
 #define UNARY_F32_F32(step) \
 	LOOP; \
 	VMOVUPS (SI)(AX*4), Y0; \
 	step; \
 	VMOVUPS Y0, (DI)(AX*4); \
 	LOOP_END; \
-	VMOVUPS exp<>+32(SB), Y0; \
-	VMOVUPS Y0, 32(SP); \
-	COPY_IN_32(SI, copy1, 32); \
-	VMOVUPS 32(SP), Y0; \
+	LOAD_REST_F32; \
 	step; \
 	STORE_RESULT_F32_REST(copy2); \
 done: \
@@ -78,10 +81,7 @@ TEXT ·expAddAVX2(SB), NOSPLIT, $96-32
 	EXP_ADD_STEP
 	VMOVUPS Y0, (DI)(AX*4)
 	LOOP_END
-	VMOVUPS exp<>+32(SB), Y0
-	VMOVUPS Y0, 32(SP)
-	COPY_IN_32(SI, copy1, 32)
-	VMOVUPS 32(SP), Y0
+	LOAD_REST_F32
 	EXP_ADD_STEP
 	STORE_RESULT_F32_REST(copy2)
 done:

@@ -32,8 +32,7 @@
 	VBLENDMPS.BCST exp<>+4(SB), Z0, K2, Z0
 
 // EXP_STEP is what exp does to a vector: dst[i] = e to the power of a[i].
-#define EXP_STEP \
-	EXP_OF
+#define EXP_STEP EXP_OF
 
 // exp: dst[i] = e to the power of a[i]
 // func expAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)

@@ -4,8 +4,7 @@
 #include "macros_neon_arm64.h"
 
 // EXP_STEP is what exp does to a vector: dst[i] = e to the power of a[i].
-#define EXP_STEP \
-	EXP_OF(16, V17, 0, 16, V19, V20, V18, V22)
+#define EXP_STEP EXP_OF(16, V17, 0, 16, V19, V20, V18, V22)
 
 // exp: dst[i] = e to the power of a[i]
 // func expNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)

@@ -3,7 +3,7 @@
 #include "textflag.h"
 #include "macros_avx2_amd64.h"
 
-// LOAD_REST_F16 loads the elements that are left, by way of the stack.
+// LOAD_REST_F16 loads the remaining elements through the stack.
 #define LOAD_REST_F16(n) \
 	VMOVUPS fold16<>+n(SB), Y0; \
 	VMOVUPS Y0, (SP); \
@@ -93,6 +93,10 @@ done:
 	VMOVSD X0, ret+16(FP)
 	RETURN
 
+#define FOLD_F16_MAX(from, to) \
+	VCVTPH2PS from, Y0; \
+	KEEP_NAN_MAX(to)
+
 // largestF16: ret = max(ret, a[i]), NaN if there is one
 // func largestF16AVX2(a unsafe.Pointer, n int) float32
 TEXT ·largestF16AVX2(SB), NOSPLIT, $32-20
@@ -106,14 +110,10 @@ TEXT ·largestF16AVX2(SB), NOSPLIT, $32-20
 	VMOVUPS fold16<>+32(SB), Y9
 	XORQ AX, AX
 stretches:
-	VCVTPH2PS (DI)(AX*2), Y0
-	KEEP_NAN_MAX(Y6)
-	VCVTPH2PS (SI)(AX*2), Y0
-	KEEP_NAN_MAX(Y7)
-	VCVTPH2PS (DX)(AX*2), Y0
-	KEEP_NAN_MAX(Y8)
-	VCVTPH2PS (R8)(AX*2), Y0
-	KEEP_NAN_MAX(Y9)
+	FOLD_F16_MAX((DI)(AX*2), Y6)
+	FOLD_F16_MAX((SI)(AX*2), Y7)
+	FOLD_F16_MAX((DX)(AX*2), Y8)
+	FOLD_F16_MAX((R8)(AX*2), Y9)
 	NEXT_OF_STRETCHES
 	VMAXPS Y6, Y4, Y4
 	VMAXPS Y7, Y4, Y4
@@ -135,6 +135,10 @@ numbers:
 	VMOVSS X0, ret+16(FP)
 	RETURN
 
+#define FOLD_F16_MIN(from, to) \
+	VCVTPH2PS from, Y0; \
+	KEEP_NAN_MIN(to)
+
 // smallestF16: ret = min(ret, a[i]), NaN if there is one
 // func smallestF16AVX2(a unsafe.Pointer, n int) float32
 TEXT ·smallestF16AVX2(SB), NOSPLIT, $32-20
@@ -148,14 +152,10 @@ TEXT ·smallestF16AVX2(SB), NOSPLIT, $32-20
 	VMOVUPS fold16<>+128(SB), Y9
 	XORQ AX, AX
 stretches:
-	VCVTPH2PS (DI)(AX*2), Y0
-	KEEP_NAN_MIN(Y6)
-	VCVTPH2PS (SI)(AX*2), Y0
-	KEEP_NAN_MIN(Y7)
-	VCVTPH2PS (DX)(AX*2), Y0
-	KEEP_NAN_MIN(Y8)
-	VCVTPH2PS (R8)(AX*2), Y0
-	KEEP_NAN_MIN(Y9)
+	FOLD_F16_MIN((DI)(AX*2), Y6)
+	FOLD_F16_MIN((SI)(AX*2), Y7)
+	FOLD_F16_MIN((DX)(AX*2), Y8)
+	FOLD_F16_MIN((R8)(AX*2), Y9)
 	NEXT_OF_STRETCHES
 	VMINPS Y6, Y4, Y4
 	VMINPS Y7, Y4, Y4
@@ -177,7 +177,6 @@ numbers:
 	VMOVSS X0, ret+16(FP)
 	RETURN
 
-// FOLD_F16_INFINITIES folds a vector of float16.
 #define FOLD_F16_INFINITIES(from, to) \
 	VCVTPH2PS from, Y0; \
 	VSUBPS Y0, Y0, Y0; \

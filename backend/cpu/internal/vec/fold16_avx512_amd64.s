@@ -94,7 +94,6 @@ done:
 	VMOVSD X0, ret+16(FP)
 	RETURN
 
-// FOLD_F16_MAX folds a vector of float16.
 #define FOLD_F16_MAX(from, to) \
 	VCVTPH2PS from, Z0; \
 	KEEP_NAN_MAX(to)
@@ -150,7 +149,6 @@ numbers:
 	VMOVSS X0, ret+16(FP)
 	RETURN
 
-// FOLD_F16_MIN folds a vector of float16.
 #define FOLD_F16_MIN(from, to) \
 	VCVTPH2PS from, Z0; \
 	KEEP_NAN_MIN(to)
@@ -206,7 +204,6 @@ numbers:
 	VMOVSS X0, ret+16(FP)
 	RETURN
 
-// FOLD_F16_INFINITIES folds a vector of float16.
 #define FOLD_F16_INFINITIES(from, to) \
 	VCVTPH2PS from, Z0; \
 	VSUBPS Z0, Z0, Z0; \

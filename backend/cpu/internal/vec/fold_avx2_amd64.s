@@ -10,7 +10,7 @@
 	VADDPD Y1, low, low; \
 	VADDPD Y2, high, high
 
-// LOAD_REST_F32 loads the elements that are left, by way of the stack.
+// LOAD_REST_F32 loads the remaining elements through the stack.
 #define LOAD_REST_F32(n) \
 	VMOVUPS fold<>+n(SB), Y0; \
 	VMOVUPS Y0, (SP); \
@@ -55,7 +55,6 @@ done:
 	VMOVSD X0, ret+16(FP)
 	RETURN
 
-// FOLD_F32_SQUARES folds a vector of float32.
 #define FOLD_F32_SQUARES(from, r, low, high) \
 	VCVTPS2PD from, Y1; \
 	VCVTPS2PD 16(r)(AX*4), Y2; \
@@ -100,6 +99,10 @@ done:
 	VMOVSD X0, ret+16(FP)
 	RETURN
 
+#define FOLD_F32_MAX(from, to) \
+	VMOVUPS from, Y0; \
+	KEEP_NAN_MAX(to)
+
 // largest: ret = max(ret, a[i]), NaN if there is one
 // func largestAVX2(a unsafe.Pointer, n int) float32
 TEXT ·largestAVX2(SB), NOSPLIT, $32-20
@@ -113,14 +116,10 @@ TEXT ·largestAVX2(SB), NOSPLIT, $32-20
 	VMOVUPS fold<>+32(SB), Y9
 	XORQ AX, AX
 stretches:
-	VMOVUPS (DI)(AX*4), Y0
-	KEEP_NAN_MAX(Y6)
-	VMOVUPS (SI)(AX*4), Y0
-	KEEP_NAN_MAX(Y7)
-	VMOVUPS (DX)(AX*4), Y0
-	KEEP_NAN_MAX(Y8)
-	VMOVUPS (R8)(AX*4), Y0
-	KEEP_NAN_MAX(Y9)
+	FOLD_F32_MAX((DI)(AX*4), Y6)
+	FOLD_F32_MAX((SI)(AX*4), Y7)
+	FOLD_F32_MAX((DX)(AX*4), Y8)
+	FOLD_F32_MAX((R8)(AX*4), Y9)
 	NEXT_OF_STRETCHES
 	VMAXPS Y6, Y4, Y4
 	VMAXPS Y7, Y4, Y4
@@ -142,6 +141,10 @@ numbers:
 	VMOVSS X0, ret+16(FP)
 	RETURN
 
+#define FOLD_F32_MIN(from, to) \
+	VMOVUPS from, Y0; \
+	KEEP_NAN_MIN(to)
+
 // smallest: ret = min(ret, a[i]), NaN if there is one
 // func smallestAVX2(a unsafe.Pointer, n int) float32
 TEXT ·smallestAVX2(SB), NOSPLIT, $32-20
@@ -155,14 +158,10 @@ TEXT ·smallestAVX2(SB), NOSPLIT, $32-20
 	VMOVUPS fold<>+96(SB), Y9
 	XORQ AX, AX
 stretches:
-	VMOVUPS (DI)(AX*4), Y0
-	KEEP_NAN_MIN(Y6)
-	VMOVUPS (SI)(AX*4), Y0
-	KEEP_NAN_MIN(Y7)
-	VMOVUPS (DX)(AX*4), Y0
-	KEEP_NAN_MIN(Y8)
-	VMOVUPS (R8)(AX*4), Y0
-	KEEP_NAN_MIN(Y9)
+	FOLD_F32_MIN((DI)(AX*4), Y6)
+	FOLD_F32_MIN((SI)(AX*4), Y7)
+	FOLD_F32_MIN((DX)(AX*4), Y8)
+	FOLD_F32_MIN((R8)(AX*4), Y9)
 	NEXT_OF_STRETCHES
 	VMINPS Y6, Y4, Y4
 	VMINPS Y7, Y4, Y4
@@ -184,7 +183,6 @@ numbers:
 	VMOVSS X0, ret+16(FP)
 	RETURN
 
-// FOLD_F32_INFINITIES folds a vector of float32.
 #define FOLD_F32_INFINITIES(from, to) \
 	VMOVUPS from, Y0; \
 	VSUBPS Y0, Y0, Y0; \

@@ -52,7 +52,6 @@ done:
 	VMOVSD X0, ret+16(FP)
 	RETURN
 
-// FOLD_F32_SQUARES folds a vector of float32.
 #define FOLD_F32_SQUARES(from, r, low, high) \
 	VCVTPS2PD from, Z1; \
 	VCVTPS2PD 32(r)(AX*4), Z2; \
@@ -101,7 +100,6 @@ done:
 	VMOVSD X0, ret+16(FP)
 	RETURN
 
-// FOLD_F32_MAX folds a vector of float32.
 #define FOLD_F32_MAX(from, to) \
 	VMOVUPS from, Z0; \
 	KEEP_NAN_MAX(to)
@@ -157,7 +155,6 @@ numbers:
 	VMOVSS X0, ret+16(FP)
 	RETURN
 
-// FOLD_F32_MIN folds a vector of float32.
 #define FOLD_F32_MIN(from, to) \
 	VMOVUPS from, Z0; \
 	KEEP_NAN_MIN(to)
@@ -213,7 +210,6 @@ numbers:
 	VMOVSS X0, ret+16(FP)
 	RETURN
 
-// FOLD_F32_INFINITIES folds a vector of float32.
 #define FOLD_F32_INFINITIES(from, to) \
 	VMOVUPS from, Z0; \
 	VSUBPS Z0, Z0, Z0; \

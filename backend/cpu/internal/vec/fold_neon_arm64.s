@@ -54,7 +54,6 @@ done:
 	FMOVD F0, ret+16(FP)
 	RET
 
-// FOLD_F32_SQUARES folds a vector of float32.
 #define FOLD_F32_SQUARES(from, low, high) \
 	FMOVQ from, F0; \
 	WIDEN_F64; \
@@ -105,6 +104,10 @@ done:
 	FMOVD F0, ret+16(FP)
 	RET
 
+#define FOLD_F32_MAX(from, off, to) \
+	FMOVQ from, F0; \
+	KEEP_NAN_MAX(off, to)
+
 // largest: ret = max(ret, a[i]), NaN if there is one
 // func largestNEON(a unsafe.Pointer, n int) float32
 TEXT ·largestNEON(SB), NOSPLIT, $0-20
@@ -119,14 +122,10 @@ TEXT ·largestNEON(SB), NOSPLIT, $0-20
 	FMOVQ (R9), F9
 	MOVD R13, R14
 stretches:
-	FMOVQ (R0), F0
-	KEEP_NAN_MAX(6, V6)
-	FMOVQ (R10), F0
-	KEEP_NAN_MAX(7, V7)
-	FMOVQ (R11), F0
-	KEEP_NAN_MAX(8, V8)
-	FMOVQ (R12), F0
-	KEEP_NAN_MAX(9, V9)
+	FOLD_F32_MAX((R0), 6, V6)
+	FOLD_F32_MAX((R10), 7, V7)
+	FOLD_F32_MAX((R11), 8, V8)
+	FOLD_F32_MAX((R12), 9, V9)
 	NEXT_OF_STRETCHES(16)
 	FCMGT_S4(6, 4, 28)
 	VBIF V28.B16, V6.B16, V4.B16
@@ -156,10 +155,13 @@ done:
 	CBZW R10, numbers
 	FMOVQ 16(R9), F4
 numbers:
-	ACROSS_MAX(V4, V5, 5, 4)
-	VMOV V4.B16, V0.B16
+	ACROSS_TO_LANE_MAX
 	FMOVS F0, ret+16(FP)
 	RET
+
+#define FOLD_F32_MIN(from, off, to) \
+	FMOVQ from, F0; \
+	KEEP_NAN_MIN(off, to)
 
 // smallest: ret = min(ret, a[i]), NaN if there is one
 // func smallestNEON(a unsafe.Pointer, n int) float32
@@ -175,14 +177,10 @@ TEXT ·smallestNEON(SB), NOSPLIT, $0-20
 	FMOVQ 32(R9), F9
 	MOVD R13, R14
 stretches:
-	FMOVQ (R0), F0
-	KEEP_NAN_MIN(6, V6)
-	FMOVQ (R10), F0
-	KEEP_NAN_MIN(7, V7)
-	FMOVQ (R11), F0
-	KEEP_NAN_MIN(8, V8)
-	FMOVQ (R12), F0
-	KEEP_NAN_MIN(9, V9)
+	FOLD_F32_MIN((R0), 6, V6)
+	FOLD_F32_MIN((R10), 7, V7)
+	FOLD_F32_MIN((R11), 8, V8)
+	FOLD_F32_MIN((R12), 9, V9)
 	NEXT_OF_STRETCHES(16)
 	FCMGT_S4(4, 6, 28)
 	VBIF V28.B16, V6.B16, V4.B16
@@ -212,12 +210,10 @@ done:
 	CBZW R10, numbers
 	FMOVQ 16(R9), F4
 numbers:
-	ACROSS_MIN
-	VMOV V4.B16, V0.B16
+	ACROSS_TO_LANE_MIN
 	FMOVS F0, ret+16(FP)
 	RET
 
-// FOLD_F32_INFINITIES folds a vector of float32.
 #define FOLD_F32_INFINITIES(from, off) \
 	FMOVQ from, F0; \
 	FSUB_S4(0, 0, 0); \
@@ -258,8 +254,7 @@ loop:
 	SUBS $1, R8
 	BNE last
 done:
-	ACROSS_ADD(V4, V5, 5, 4)
-	VMOV V4.B16, V0.B16
+	ACROSS_TO_LANE_ADD
 	FMOVS F0, ret+16(FP)
 	RET
 

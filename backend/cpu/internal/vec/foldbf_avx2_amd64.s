@@ -3,7 +3,7 @@
 #include "textflag.h"
 #include "macros_avx2_amd64.h"
 
-// LOAD_REST_BF16 loads the elements that are left, by way of the stack.
+// LOAD_REST_BF16 loads the remaining elements through the stack.
 #define LOAD_REST_BF16(n) \
 	VMOVUPS foldbf<>+n(SB), Y0; \
 	VMOVUPS Y0, (SP); \
@@ -93,6 +93,10 @@ done:
 	VMOVSD X0, ret+16(FP)
 	RETURN
 
+#define FOLD_BF16_MAX(from, to) \
+	LOAD_BF16(from, Y0); \
+	KEEP_NAN_MAX(to)
+
 // largestBF16: ret = max(ret, a[i]), NaN if there is one
 // func largestBF16AVX2(a unsafe.Pointer, n int) float32
 TEXT ·largestBF16AVX2(SB), NOSPLIT, $32-20
@@ -106,14 +110,10 @@ TEXT ·largestBF16AVX2(SB), NOSPLIT, $32-20
 	VMOVUPS foldbf<>+32(SB), Y9
 	XORQ AX, AX
 stretches:
-	LOAD_BF16((DI)(AX*2), Y0)
-	KEEP_NAN_MAX(Y6)
-	LOAD_BF16((SI)(AX*2), Y0)
-	KEEP_NAN_MAX(Y7)
-	LOAD_BF16((DX)(AX*2), Y0)
-	KEEP_NAN_MAX(Y8)
-	LOAD_BF16((R8)(AX*2), Y0)
-	KEEP_NAN_MAX(Y9)
+	FOLD_BF16_MAX((DI)(AX*2), Y6)
+	FOLD_BF16_MAX((SI)(AX*2), Y7)
+	FOLD_BF16_MAX((DX)(AX*2), Y8)
+	FOLD_BF16_MAX((R8)(AX*2), Y9)
 	NEXT_OF_STRETCHES
 	VMAXPS Y6, Y4, Y4
 	VMAXPS Y7, Y4, Y4
@@ -135,6 +135,10 @@ numbers:
 	VMOVSS X0, ret+16(FP)
 	RETURN
 
+#define FOLD_BF16_MIN(from, to) \
+	LOAD_BF16(from, Y0); \
+	KEEP_NAN_MIN(to)
+
 // smallestBF16: ret = min(ret, a[i]), NaN if there is one
 // func smallestBF16AVX2(a unsafe.Pointer, n int) float32
 TEXT ·smallestBF16AVX2(SB), NOSPLIT, $32-20
@@ -148,14 +152,10 @@ TEXT ·smallestBF16AVX2(SB), NOSPLIT, $32-20
 	VMOVUPS foldbf<>+128(SB), Y9
 	XORQ AX, AX
 stretches:
-	LOAD_BF16((DI)(AX*2), Y0)
-	KEEP_NAN_MIN(Y6)
-	LOAD_BF16((SI)(AX*2), Y0)
-	KEEP_NAN_MIN(Y7)
-	LOAD_BF16((DX)(AX*2), Y0)
-	KEEP_NAN_MIN(Y8)
-	LOAD_BF16((R8)(AX*2), Y0)
-	KEEP_NAN_MIN(Y9)
+	FOLD_BF16_MIN((DI)(AX*2), Y6)
+	FOLD_BF16_MIN((SI)(AX*2), Y7)
+	FOLD_BF16_MIN((DX)(AX*2), Y8)
+	FOLD_BF16_MIN((R8)(AX*2), Y9)
 	NEXT_OF_STRETCHES
 	VMINPS Y6, Y4, Y4
 	VMINPS Y7, Y4, Y4
@@ -177,7 +177,6 @@ numbers:
 	VMOVSS X0, ret+16(FP)
 	RETURN
 
-// FOLD_BF16_INFINITIES folds a vector of bfloat16.
 #define FOLD_BF16_INFINITIES(from, to) \
 	LOAD_BF16(from, Y0); \
 	VSUBPS Y0, Y0, Y0; \

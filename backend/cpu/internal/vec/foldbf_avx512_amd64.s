@@ -94,10 +94,15 @@ done:
 	VMOVSD X0, ret+16(FP)
 	RETURN
 
-// FOLD_BF16_MAX folds a vector of bfloat16.
 #define FOLD_BF16_MAX(from, to) \
 	LOAD_BF16(from, Z0); \
 	KEEP_NAN_MAX(to)
+
+// LOAD_BF16_REST_OR loads a vector of bfloat16 as float32.
+#define LOAD_BF16_REST_OR(n) \
+	VBROADCASTSS foldbf<>+n(SB), Z0; \
+	VPMOVZXWD (DI)(AX*2), K7, Z0; \
+	VPSLLD $16, Z0, Z0
 
 // largestBF16: ret = max(ret, a[i]), NaN if there is one
 // func largestBF16AVX512(a unsafe.Pointer, n int) float32
@@ -138,9 +143,7 @@ stretches:
 	LOAD_BF16((DI)(AX*2), Z0)
 	KEEP_NAN_MAX(Z4)
 	LOOP_END
-	VBROADCASTSS foldbf<>+4(SB), Z0
-	VPMOVZXWD (DI)(AX*2), K7, Z0
-	VPSLLD $16, Z0, Z0
+	LOAD_BF16_REST_OR(4)
 	KEEP_NAN_MAX(Z4)
 done:
 	KORTESTW K2, K2
@@ -151,7 +154,6 @@ numbers:
 	VMOVSS X0, ret+16(FP)
 	RETURN
 
-// FOLD_BF16_MIN folds a vector of bfloat16.
 #define FOLD_BF16_MIN(from, to) \
 	LOAD_BF16(from, Z0); \
 	KEEP_NAN_MIN(to)
@@ -195,9 +197,7 @@ stretches:
 	LOAD_BF16((DI)(AX*2), Z0)
 	KEEP_NAN_MIN(Z4)
 	LOOP_END
-	VBROADCASTSS foldbf<>+16(SB), Z0
-	VPMOVZXWD (DI)(AX*2), K7, Z0
-	VPSLLD $16, Z0, Z0
+	LOAD_BF16_REST_OR(16)
 	KEEP_NAN_MIN(Z4)
 done:
 	KORTESTW K2, K2
@@ -208,7 +208,6 @@ numbers:
 	VMOVSS X0, ret+16(FP)
 	RETURN
 
-// FOLD_BF16_INFINITIES folds a vector of bfloat16.
 #define FOLD_BF16_INFINITIES(from, to) \
 	LOAD_BF16(from, Z0); \
 	VSUBPS Z0, Z0, Z0; \

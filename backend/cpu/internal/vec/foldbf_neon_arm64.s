@@ -105,7 +105,6 @@ done:
 	FMOVD F0, ret+16(FP)
 	RET
 
-// FOLD_BF16_MAX folds a vector of bfloat16.
 #define FOLD_BF16_MAX(from, off, to) \
 	FMOVD from, F0; \
 	SHLL_S4(0, 0); \
@@ -160,12 +159,10 @@ done:
 	CBZW R10, numbers
 	FMOVQ 32(R9), F4
 numbers:
-	ACROSS_MAX(V4, V5, 5, 4)
-	VMOV V4.B16, V0.B16
+	ACROSS_TO_LANE_MAX
 	FMOVS F0, ret+16(FP)
 	RET
 
-// FOLD_BF16_MIN folds a vector of bfloat16.
 #define FOLD_BF16_MIN(from, off, to) \
 	FMOVD from, F0; \
 	SHLL_S4(0, 0); \
@@ -220,12 +217,10 @@ done:
 	CBZW R10, numbers
 	FMOVQ 32(R9), F4
 numbers:
-	ACROSS_MIN
-	VMOV V4.B16, V0.B16
+	ACROSS_TO_LANE_MIN
 	FMOVS F0, ret+16(FP)
 	RET
 
-// FOLD_BF16_INFINITIES folds a vector of bfloat16.
 #define FOLD_BF16_INFINITIES(from, off) \
 	FMOVD from, F0; \
 	SHLL_S4(0, 0); \
@@ -270,8 +265,7 @@ loop:
 	SUBS $1, R8
 	BNE last
 done:
-	ACROSS_ADD(V4, V5, 5, 4)
-	VMOV V4.B16, V0.B16
+	ACROSS_TO_LANE_ADD
 	FMOVS F0, ret+16(FP)
 	RET
 

@@ -140,8 +140,6 @@
 	EXP2_6; \
 	VADDPS Y0, sum, sum; \
 	VMOVUPS Y0, (32*u)(DI)(AX*4)
-
-// EXP2_SUM_STEP is a vector of exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_STEP(u, sum, sum1) \
 	VMOVUPS (32*u)(SI)(AX*4), Y0; \
 	VFMADD213PS Y9, Y8, Y0; \
@@ -195,8 +193,6 @@ TEXT ·exp2SumAVX2(SB), NOSPLIT, $0-40
 	EXP2_6; \
 	VADDPS Y0, Y4, Y4; \
 	VMOVUPS Y0, (DI)(AX*4)
-
-// EXP2_SUM_F16_STEP is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_F16_STEP(u, sum, sum1) \
 	VCVTPH2PS (16*u)(SI)(AX*2), Y0; \
 	VFMADD213PS Y9, Y8, Y0; \
@@ -220,8 +216,6 @@ TEXT ·exp2SumF16AVX2(SB), NOSPLIT, $0-40
 	EXP2_6; \
 	VADDPS Y0, Y4, Y4; \
 	VMOVUPS Y0, (DI)(AX*4)
-
-// EXP2_SUM_BF16_STEP is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_BF16_STEP(u, sum, sum1) \
 	LOAD_BF16((16*u)(SI)(AX*2), Y0); \
 	VFMADD213PS Y9, Y8, Y0; \
@@ -264,7 +258,6 @@ TEXT ·exp2BelowSumAVX2(SB), NOSPLIT, $0-32
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 12)
 	RETURN
 
-// ZERO_SUMS_2 clears the sums, a register for each vector of a step.
 #define ZERO_SUMS_2 \
 	VPXOR Y4, Y4, Y4; \
 	VPXOR Y5, Y5, Y5; \
@@ -335,8 +328,6 @@ TEXT ·keepDeviationsBF16AVX2(SB), NOSPLIT, $0-32
 	VMOVUPS (32*u)(DI)(AX*4), Y0; \
 	VMOVUPS (32*u)(SI)(AX*4), Y1; \
 	VFMADD231PS Y1, Y0, sum
-
-// PRODUCTS_STEP is a vector of products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_STEP(u, sum, sum1) \
 	VMOVUPS (32*u)(DI)(AX*4), Y0; \
 	VMOVUPS (32*u)(SI)(AX*4), Y1; \
@@ -356,8 +347,6 @@ TEXT ·productsAVX2(SB), NOSPLIT, $0-40
 	VCVTPH2PS (DI)(AX*2), Y0; \
 	VCVTPH2PS (SI)(AX*2), Y1; \
 	VFMADD231PS Y1, Y0, Y4
-
-// PRODUCTS_F16_STEP is a vector of productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_F16_STEP(u, sum, sum1) \
 	VCVTPH2PS (16*u)(DI)(AX*2), Y0; \
 	VCVTPH2PS (16*u)(SI)(AX*2), Y1; \
@@ -377,8 +366,6 @@ TEXT ·productsF16AVX2(SB), NOSPLIT, $0-40
 	LOAD_BF16((DI)(AX*2), Y0); \
 	LOAD_BF16((SI)(AX*2), Y1); \
 	VFMADD231PS Y1, Y0, Y4
-
-// PRODUCTS_BF16_STEP is a vector of productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_BF16_STEP(u, sum, sum1) \
 	LOAD_BF16((16*u)(DI)(AX*2), Y0); \
 	LOAD_BF16((16*u)(SI)(AX*2), Y1); \
@@ -421,14 +408,16 @@ TEXT ·scaleRowF16AVX2(SB), NOSPLIT, $0-32
 	PASS_LOOPS(SCALE_ROW_F16_STEP, SCALE_ROW_F16_STEP, SCALE_ROW_F16_STEP)
 	RETURN
 
-// STORE_ROW_BF16 rounds v0 and stores it.
-#define STORE_ROW_BF16(to) \
-	VCMPPS $3, Y0, Y0, Y15; \
-	VPOR fused<>+352(SB), Y0, Y3; \
+// NEAREST_BF16 rounds float32 to nearest even at bit 16; NaNs must have no lower bits.
+#define NEAREST_BF16 \
 	VPSRLD $16, Y0, Y2; \
 	VPAND fused<>+384(SB), Y2, Y2; \
 	VPADDD fused<>+416(SB), Y2, Y2; \
-	VPADDD Y2, Y0, Y0; \
+	VPADDD Y2, Y0, Y0
+#define STORE_ROW_BF16(to) \
+	VCMPPS $3, Y0, Y0, Y15; \
+	VPOR fused<>+352(SB), Y0, Y3; \
+	NEAREST_BF16; \
 	VBLENDVPS Y15, Y3, Y0, Y0; \
 	UPPER_HALVES; \
 	VMOVUPS X0, to
@@ -516,8 +505,6 @@ TEXT ·lessRowBF16AVX2(SB), NOSPLIT, $0-32
 	PREFETCHT0 (32*u)(R9)(AX*4); \
 	NORMALIZE((32*u)(SI)(AX*4), (32*u)(DX)(AX*4), (32*u)(R8)(AX*4)); \
 	VMOVUPS Y0, (32*u)(DI)(AX*4)
-
-// NORMALIZE_ROW_STEP is a vector of normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_STEP(u, sum, sum1) \
 	NORMALIZE((32*u)(SI)(AX*4), (32*u)(DX)(AX*4), (32*u)(R8)(AX*4)); \
 	VMOVUPS Y0, (32*u)(DI)(AX*4)
@@ -534,8 +521,6 @@ TEXT ·normalizeRowAVX2(SB), NOSPLIT, $0-56
 	PREFETCHT0 (R9)(AX*2); \
 	NORMALIZE((SI)(AX*4), (DX)(AX*4), (R8)(AX*4)); \
 	STORE_ROW_F16((DI)(AX*2))
-
-// NORMALIZE_ROW_F16_STEP is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_F16_STEP(u, sum, sum1) \
 	NORMALIZE((32*u)(SI)(AX*4), (32*u)(DX)(AX*4), (32*u)(R8)(AX*4)); \
 	STORE_ROW_F16((16*u)(DI)(AX*2))
@@ -552,8 +537,6 @@ TEXT ·normalizeRowF16AVX2(SB), NOSPLIT, $0-56
 	PREFETCHT0 (R9)(AX*2); \
 	NORMALIZE((SI)(AX*4), (DX)(AX*4), (R8)(AX*4)); \
 	STORE_ROW_BF16((DI)(AX*2))
-
-// NORMALIZE_ROW_BF16_STEP is a vector of normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_BF16_STEP(u, sum, sum1) \
 	NORMALIZE((32*u)(SI)(AX*4), (32*u)(DX)(AX*4), (32*u)(R8)(AX*4)); \
 	STORE_ROW_BF16((16*u)(DI)(AX*2))
@@ -585,8 +568,6 @@ TEXT ·normalizeRowBF16AVX2(SB), NOSPLIT, $0-56
 	VMULPS Y13, Y0, Y0; \
 	VMOVUPS (32*u)(R9)(AX*4), Y1; \
 	ADD_GRADS((32*u)(DI)(AX*4), (32*u)(SI)(AX*4), (32*u)(R10)(AX*4), (32*u)(DX)(AX*4), sum, sum1)
-
-// GRAD_ROW_SUMS_STEP is a vector of gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_STEP(u, sum, sum1) \
 	VMOVUPS (32*u)(R8)(AX*4), Y0; \
 	VSUBPS Y12, Y0, Y0; \
@@ -611,8 +592,6 @@ TEXT ·gradRowSumsAVX2(SB), NOSPLIT, $0-72
 	VMULPS Y13, Y0, Y0; \
 	VCVTPH2PS (R9)(AX*2), Y1; \
 	ADD_GRADS((DI)(AX*4), (SI)(AX*4), (R10)(AX*4), (DX)(AX*4), Y4, Y8)
-
-// GRAD_ROW_SUMS_F16_STEP is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_F16_STEP(u, sum, sum1) \
 	VMOVUPS (32*u)(R8)(AX*4), Y0; \
 	VSUBPS Y12, Y0, Y0; \
@@ -637,8 +616,6 @@ TEXT ·gradRowSumsF16AVX2(SB), NOSPLIT, $0-72
 	VMULPS Y13, Y0, Y0; \
 	LOAD_BF16((R9)(AX*2), Y1); \
 	ADD_GRADS((DI)(AX*4), (SI)(AX*4), (R10)(AX*4), (DX)(AX*4), Y4, Y8)
-
-// GRAD_ROW_SUMS_BF16_STEP is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_BF16_STEP(u, sum, sum1) \
 	VMOVUPS (32*u)(R8)(AX*4), Y0; \
 	VSUBPS Y12, Y0, Y0; \
@@ -667,8 +644,6 @@ TEXT ·gradRowSumsBF16AVX2(SB), NOSPLIT, $0-72
 	PREFETCHT0 (32*u)(R8)(AX*4); \
 	GRAD_OF_NORMALIZED((32*u)(SI)(AX*4), (32*u)(DX)(AX*4)); \
 	VMOVUPS Y0, (32*u)(DI)(AX*4)
-
-// GRAD_ROW_STEP is a vector of gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_STEP(u, sum, sum1) \
 	GRAD_OF_NORMALIZED((32*u)(SI)(AX*4), (32*u)(DX)(AX*4)); \
 	VMOVUPS Y0, (32*u)(DI)(AX*4)
@@ -686,8 +661,6 @@ TEXT ·gradRowAVX2(SB), NOSPLIT, $0-48
 	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4)); \
 	VCVTPS2PH $0, Y0, X0; \
 	VMOVUPS X0, (DI)(AX*2)
-
-// GRAD_ROW_F16_STEP is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_F16_STEP(u, sum, sum1) \
 	GRAD_OF_NORMALIZED((32*u)(SI)(AX*4), (32*u)(DX)(AX*4)); \
 	VCVTPS2PH $0, Y0, X0; \
@@ -700,12 +673,8 @@ TEXT ·gradRowF16AVX2(SB), NOSPLIT, $0-48
 	PASS_LOOPS(GRAD_ROW_F16_STEP_PREFETCH, GRAD_ROW_F16_STEP, GRAD_ROW_F16_STEP)
 	RETURN
 
-// STORE_ROW_BF16_NUMBER rounds v0 and stores it.
 #define STORE_ROW_BF16_NUMBER(to) \
-	VPSRLD $16, Y0, Y2; \
-	VPAND fused<>+384(SB), Y2, Y2; \
-	VPADDD fused<>+416(SB), Y2, Y2; \
-	VPADDD Y2, Y0, Y0; \
+	NEAREST_BF16; \
 	UPPER_HALVES; \
 	VMOVUPS X0, to
 
@@ -714,8 +683,6 @@ TEXT ·gradRowF16AVX2(SB), NOSPLIT, $0-48
 	PREFETCHT0 (R8)(AX*2); \
 	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4)); \
 	STORE_ROW_BF16_NUMBER((DI)(AX*2))
-
-// GRAD_ROW_BF16_STEP is a vector of gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_BF16_STEP(u, sum, sum1) \
 	GRAD_OF_NORMALIZED((32*u)(SI)(AX*4), (32*u)(DX)(AX*4)); \
 	STORE_ROW_BF16_NUMBER((16*u)(DI)(AX*2))
@@ -735,8 +702,6 @@ TEXT ·gradRowBF16AVX2(SB), NOSPLIT, $0-48
 	VMOVUPS (32*u)(SI)(AX*4), Y1; \
 	VMULPS Y1, Y0, Y0; \
 	VMOVUPS Y0, (32*u)(DI)(AX*4)
-
-// SOFTMAX_GRAD_ROW_STEP is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_STEP(u, sum, sum1) \
 	VMOVUPS (32*u)(DX)(AX*4), Y0; \
 	VSUBPS Y4, Y0, Y0; \
@@ -759,8 +724,6 @@ TEXT ·softmaxGradRowAVX2(SB), NOSPLIT, $0-48
 	VCVTPH2PS (SI)(AX*2), Y1; \
 	VMULPS Y1, Y0, Y0; \
 	STORE_ROW_F16((DI)(AX*2))
-
-// SOFTMAX_GRAD_ROW_F16_STEP is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_F16_STEP(u, sum, sum1) \
 	VCVTPH2PS (16*u)(DX)(AX*2), Y0; \
 	VSUBPS Y4, Y0, Y0; \
@@ -783,8 +746,6 @@ TEXT ·softmaxGradRowF16AVX2(SB), NOSPLIT, $0-48
 	LOAD_BF16((SI)(AX*2), Y1); \
 	VMULPS Y1, Y0, Y0; \
 	STORE_ROW_BF16((DI)(AX*2))
-
-// SOFTMAX_GRAD_ROW_BF16_STEP is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_BF16_STEP(u, sum, sum1) \
 	LOAD_BF16((16*u)(DX)(AX*2), Y0); \
 	VSUBPS Y4, Y0, Y0; \

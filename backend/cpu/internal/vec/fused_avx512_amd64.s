@@ -175,6 +175,12 @@ one: \
 	CMPQ AX, CX; \
 	JGE done
 
+// LOOP_DONE ends the loop over one vector.
+#define LOOP_DONE \
+	ADDQ $16, AX; \
+	JMP one; \
+done:
+
 // PASS_LOOPS is the loops of a pass: over four vectors at a time, and over one.
 #define PASS_LOOPS(step0, step1, step) \
 	LOOP_OF_FOUR; \
@@ -184,9 +190,7 @@ one: \
 	step1(3, Z7, Z11); \
 	LOOP_OF_ONE; \
 	step(0, Z4, Z8); \
-	ADDQ $16, AX; \
-	JMP one; \
-done:
+	LOOP_DONE
 
 // STORE_SUM adds up four registers and all their lanes, and stores the sum.
 #define STORE_SUM(sum1, sum, sum2, sum3, x, place) \
@@ -212,8 +216,6 @@ TEXT ·exp2SumAVX512(SB), NOSPLIT, $0-40
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
 	VMOVUPS Z0, (64*u)(DI)(AX*4)
-
-// EXP2_SUM_F16_STEP is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_F16_STEP(u, sum, sum1) \
 	VCVTPH2PS (32*u)(SI)(AX*2), Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
@@ -229,7 +231,7 @@ TEXT ·exp2SumF16AVX512(SB), NOSPLIT, $0-40
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 8)
 	RETURN
 
-// LOAD_SPREAD loads what spreads a line of bfloat16 to float32.
+// LOAD_SPREAD loads the constants that spread a line of bfloat16 to float32.
 #define LOAD_SPREAD \
 	VMOVUPS lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>(SB), Z29; \
 	VMOVUPS lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>(SB), Z30; \
@@ -244,16 +246,12 @@ TEXT ·exp2SumF16AVX512(SB), NOSPLIT, $0-40
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
 	VMOVUPS Z0, (64*u)(DI)(AX*4)
-
-// EXP2_SUM_BF16_STEP_HIGH is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_BF16_STEP_HIGH(u, sum, sum1) \
 	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
 	VMOVUPS Z0, (64*u)(DI)(AX*4)
-
-// EXP2_SUM_BF16_STEP_PREFETCH is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_BF16_STEP_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (DX)(AX*2); \
 	LOAD_BF16((SI)(AX*2), Z0); \
@@ -298,7 +296,7 @@ TEXT ·exp2BelowSumAVX512(SB), NOSPLIT, $0-32
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	RETURN
 
-// BEGIN_TOPS begins to look for the largest and the smallest.
+// BEGIN_TOPS starts the search for the largest and the smallest.
 #define BEGIN_TOPS \
 	VBROADCASTSS fused<>+28(SB), Z16; \
 	VBROADCASTSS fused<>+32(SB), Z18; \
@@ -319,8 +317,6 @@ TEXT ·exp2BelowSumAVX512(SB), NOSPLIT, $0-32
 	VMOVUPS Z0, (64*u)(DX)(AX*4); \
 	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_F16(Z0, Y0, (32*u)(DI)(AX*2))
-
-// EXP2_SUM_SCALE_F16_STEP_HIGH is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_F16_STEP_HIGH(u, sum, sum1, most, least) \
 	VCVTPH2PS (32*u)(R8)(AX*2), Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
@@ -329,8 +325,6 @@ TEXT ·exp2BelowSumAVX512(SB), NOSPLIT, $0-32
 	VMOVUPS Z0, (64*u)(DX)(AX*4); \
 	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_F16(Z0, Y0, (32*u)(DI)(AX*2))
-
-// EXP2_SUM_SCALE_F16_STEP_PREFETCH_ONE is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_F16_STEP_PREFETCH_ONE(u, sum, sum1, most, least) \
 	PREFETCHT0 (R10)(AX*2); \
 	VPMAXSW (R9)(AX*2), Z16, K5, Z16; \
@@ -342,8 +336,6 @@ TEXT ·exp2BelowSumAVX512(SB), NOSPLIT, $0-32
 	VMOVUPS Z0, (DX)(AX*4); \
 	VMULPS (SI)(AX*4), Z10, Z0; \
 	STORE_ROW_F16(Z0, Y0, (DI)(AX*2))
-
-// PASS_LOOPS_TOPS is the loops of a pass: over four vectors at a time, and over one.
 #define PASS_LOOPS_TOPS(step0, step1, step) \
 	LOOP_OF_FOUR; \
 	step0(0, Z4, Z8, Z16, Z18); \
@@ -352,11 +344,9 @@ TEXT ·exp2BelowSumAVX512(SB), NOSPLIT, $0-32
 	step1(3, Z7, Z11, Z17, Z19); \
 	LOOP_OF_ONE; \
 	step(0, Z4, Z8, Z16, Z18); \
-	ADDQ $16, AX; \
-	JMP one; \
-done:
+	LOOP_DONE
 
-// TOP_OF_MAX16_2 leaves the largest, or smallest, 16 bits of some registers in a general register.
+// TOP_OF_MAX16_2 computes the largest, or smallest, 16 bits of some registers in a general register.
 #define TOP_OF_MAX16_2 \
 	VPMAXSW Z17, Z16, Z16; \
 	VMOVUPS Z16, Z4; \
@@ -369,8 +359,6 @@ done:
 	VMOVD X4, AX; \
 	XORL $32767, AX; \
 	MOVWLZX AX, AX
-
-// TOP_OF_MIN16_2 leaves the largest, or smallest, 16 bits of some registers in a general register.
 #define TOP_OF_MIN16_2 \
 	VPMINSW Z19, Z18, Z18; \
 	VMOVUPS Z18, Z4; \
@@ -397,7 +385,6 @@ TEXT ·exp2SumScaleF16AVX512(SB), NOSPLIT, $0-64
 	MOVL BX, 20(R12)
 	RETURN
 
-// EXP2_SUM_SCALE_F16_STEP_NT_PREFETCH_LOW is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_F16_STEP_NT_PREFETCH_LOW(u, sum, sum1, most, least) \
 	PREFETCHT0 (32*u)(R10)(AX*2); \
 	VPMAXSW (32*u)(R9)(AX*2), most, most; \
@@ -409,8 +396,6 @@ TEXT ·exp2SumScaleF16AVX512(SB), NOSPLIT, $0-64
 	VMOVUPS Z0, (64*u)(DX)(AX*4); \
 	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_F16_NT(Z0, Y0, (32*u)(DI)(AX*2))
-
-// EXP2_SUM_SCALE_F16_STEP_NT_HIGH is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_F16_STEP_NT_HIGH(u, sum, sum1, most, least) \
 	VCVTPH2PS (32*u)(R8)(AX*2), Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
@@ -419,8 +404,6 @@ TEXT ·exp2SumScaleF16AVX512(SB), NOSPLIT, $0-64
 	VMOVUPS Z0, (64*u)(DX)(AX*4); \
 	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_F16_NT(Z0, Y0, (32*u)(DI)(AX*2))
-
-// EXP2_SUM_SCALE_F16_STEP_NT_PREFETCH_ONE is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_F16_STEP_NT_PREFETCH_ONE(u, sum, sum1, most, least) \
 	PREFETCHT0 (R10)(AX*2); \
 	VPMAXSW (R9)(AX*2), Z16, K5, Z16; \
@@ -473,8 +456,6 @@ TEXT ·exp2SumScaleF16NTAVX512(SB), NOSPLIT, $0-64
 	VMOVUPS Z0, (64*u)(DX)(AX*4); \
 	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_BF16((32*u)(DI)(AX*2))
-
-// EXP2_SUM_SCALE_BF16_STEP_HIGH is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_BF16_STEP_HIGH(u, sum, sum1, most, least) \
 	VPERMW.Z (32*u-32)(R8)(AX*2), Z30, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
@@ -483,8 +464,6 @@ TEXT ·exp2SumScaleF16NTAVX512(SB), NOSPLIT, $0-64
 	VMOVUPS Z0, (64*u)(DX)(AX*4); \
 	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_BF16((32*u)(DI)(AX*2))
-
-// EXP2_SUM_SCALE_BF16_STEP_PREFETCH_ONE is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_BF16_STEP_PREFETCH_ONE(u, sum, sum1, most, least) \
 	PREFETCHT0 (R10)(AX*2); \
 	VPMAXSW (R9)(AX*2), Z16, K5, Z16; \
@@ -512,13 +491,10 @@ TEXT ·exp2SumScaleBF16AVX512(SB), NOSPLIT, $0-64
 	MOVL BX, 20(R12)
 	RETURN
 
-// STORE_ROW_BF16_NT rounds v0 and stores it.
 #define STORE_ROW_BF16_NT(to) \
 	ROUND_BF16_BY; \
 	VPERMW Z0, Z31, Z0; \
 	VMOVNTPS Y0, to
-
-// EXP2_SUM_SCALE_BF16_STEP_NT_PREFETCH_LOW is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_BF16_STEP_NT_PREFETCH_LOW(u, sum, sum1, most, least) \
 	PREFETCHT0 (32*u)(R10)(AX*2); \
 	VPMAXSW (32*u)(R9)(AX*2), most, most; \
@@ -530,8 +506,6 @@ TEXT ·exp2SumScaleBF16AVX512(SB), NOSPLIT, $0-64
 	VMOVUPS Z0, (64*u)(DX)(AX*4); \
 	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
-
-// EXP2_SUM_SCALE_BF16_STEP_NT_HIGH is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_BF16_STEP_NT_HIGH(u, sum, sum1, most, least) \
 	VPERMW.Z (32*u-32)(R8)(AX*2), Z30, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
@@ -540,8 +514,6 @@ TEXT ·exp2SumScaleBF16AVX512(SB), NOSPLIT, $0-64
 	VMOVUPS Z0, (64*u)(DX)(AX*4); \
 	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
-
-// EXP2_SUM_SCALE_BF16_STEP_NT_PREFETCH_ONE is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_BF16_STEP_NT_PREFETCH_ONE(u, sum, sum1, most, least) \
 	PREFETCHT0 (R10)(AX*2); \
 	VPMAXSW (R9)(AX*2), Z16, K5, Z16; \
@@ -569,7 +541,6 @@ TEXT ·exp2SumScaleBF16NTAVX512(SB), NOSPLIT, $0-64
 	MOVL BX, 20(R12)
 	RETURN
 
-// STORE_ROW_BF16_CONVERT rounds v0 and stores it.
 #define STORE_ROW_BF16_CONVERT(to) \
 	VCVTNEPS2BF16(0, 0); \
 	VMOVUPS Y0, to
@@ -586,8 +557,6 @@ TEXT ·exp2SumScaleBF16NTAVX512(SB), NOSPLIT, $0-64
 	VMOVUPS Z0, (64*u)(DX)(AX*4); \
 	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
-
-// EXP2_SUM_SCALE_CONVERT_BF16_STEP_HIGH is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_CONVERT_BF16_STEP_HIGH(u, sum, sum1, most, least) \
 	VPERMW.Z (32*u-32)(R8)(AX*2), Z30, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
@@ -596,8 +565,6 @@ TEXT ·exp2SumScaleBF16NTAVX512(SB), NOSPLIT, $0-64
 	VMOVUPS Z0, (64*u)(DX)(AX*4); \
 	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
-
-// EXP2_SUM_SCALE_CONVERT_BF16_STEP_PREFETCH_ONE is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_CONVERT_BF16_STEP_PREFETCH_ONE(u, sum, sum1, most, least) \
 	PREFETCHT0 (R10)(AX*2); \
 	VPMAXSW (R9)(AX*2), Z16, K5, Z16; \
@@ -624,12 +591,9 @@ TEXT ·exp2SumScaleConvertBF16AVX512(SB), NOSPLIT, $0-64
 	MOVL BX, 20(R12)
 	RETURN
 
-// STORE_ROW_BF16_CONVERT_NT rounds v0 and stores it.
 #define STORE_ROW_BF16_CONVERT_NT(to) \
 	VCVTNEPS2BF16(0, 0); \
 	VMOVNTPS Y0, to
-
-// EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_PREFETCH_LOW is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_PREFETCH_LOW(u, sum, sum1, most, least) \
 	PREFETCHT0 (32*u)(R10)(AX*2); \
 	VPMAXSW (32*u)(R9)(AX*2), most, most; \
@@ -641,8 +605,6 @@ TEXT ·exp2SumScaleConvertBF16AVX512(SB), NOSPLIT, $0-64
 	VMOVUPS Z0, (64*u)(DX)(AX*4); \
 	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
-
-// EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_HIGH is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_HIGH(u, sum, sum1, most, least) \
 	VPERMW.Z (32*u-32)(R8)(AX*2), Z30, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
@@ -651,8 +613,6 @@ TEXT ·exp2SumScaleConvertBF16AVX512(SB), NOSPLIT, $0-64
 	VMOVUPS Z0, (64*u)(DX)(AX*4); \
 	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
-
-// EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_PREFETCH_ONE is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_PREFETCH_ONE(u, sum, sum1, most, least) \
 	PREFETCHT0 (R10)(AX*2); \
 	VPMAXSW (R9)(AX*2), Z16, K5, Z16; \
@@ -679,7 +639,6 @@ TEXT ·exp2SumScaleConvertBF16NTAVX512(SB), NOSPLIT, $0-64
 	MOVL BX, 20(R12)
 	RETURN
 
-// ZERO_SUMS_2 clears the sums, a register for each vector of a step.
 #define ZERO_SUMS_2 \
 	VPXORD Z4, Z4, Z4; \
 	VPXORD Z5, Z5, Z5; \
@@ -734,14 +693,10 @@ TEXT ·keepDeviationsF16AVX512(SB), NOSPLIT, $0-32
 	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z0; \
 	VMOVUPS Z0, (64*u)(DI)(AX*4); \
 	ADD_DEVIATION(Z12, sum, sum1)
-
-// KEEP_DEVIATIONS_BF16_STEP_HIGH is a vector of keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
 #define KEEP_DEVIATIONS_BF16_STEP_HIGH(u, sum, sum1) \
 	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z0; \
 	VMOVUPS Z0, (64*u)(DI)(AX*4); \
 	ADD_DEVIATION(Z12, sum, sum1)
-
-// KEEP_DEVIATIONS_BF16_STEP is a vector of keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
 #define KEEP_DEVIATIONS_BF16_STEP(u, sum, sum1) \
 	LOAD_BF16((SI)(AX*2), Z0); \
 	VMOVUPS Z0, (DI)(AX*4); \
@@ -778,8 +733,6 @@ TEXT ·productsAVX512(SB), NOSPLIT, $0-40
 	VCVTPH2PS (32*u)(DI)(AX*2), Z0; \
 	VCVTPH2PS (32*u)(SI)(AX*2), Z1; \
 	VFMADD231PS Z1, Z0, sum
-
-// PRODUCTS_F16_STEP is a vector of productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_F16_STEP(u, sum, sum1) \
 	VCVTPH2PS (32*u)(DI)(AX*2), Z0; \
 	VCVTPH2PS (32*u)(SI)(AX*2), Z1; \
@@ -799,14 +752,10 @@ TEXT ·productsF16AVX512(SB), NOSPLIT, $0-40
 	VPERMW.Z (32*u)(DI)(AX*2), Z29, K6, Z0; \
 	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z1; \
 	VFMADD231PS Z1, Z0, sum
-
-// PRODUCTS_BF16_STEP_HIGH is a vector of productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_BF16_STEP_HIGH(u, sum, sum1) \
 	VPERMW.Z (32*u-32)(DI)(AX*2), Z30, K6, Z0; \
 	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z1; \
 	VFMADD231PS Z1, Z0, sum
-
-// PRODUCTS_BF16_STEP_PREFETCH is a vector of productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_BF16_STEP_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (DX)(AX*2); \
 	LOAD_BF16((DI)(AX*2), Z0); \
@@ -834,7 +783,6 @@ TEXT ·scaleRowAVX512(SB), NOSPLIT, $0-32
 	PASS_LOOPS(SCALE_ROW_STEP, SCALE_ROW_STEP, SCALE_ROW_STEP)
 	RETURN
 
-// SCALE_ROW_STEP_NT is a vector of scaleRow: dst[i] = x[i] * s[0].
 #define SCALE_ROW_STEP_NT(u, sum, sum1) \
 	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
 	VMOVNTPS Z0, (64*u)(DI)(AX*4)
@@ -858,7 +806,6 @@ TEXT ·scaleRowF16AVX512(SB), NOSPLIT, $0-32
 	PASS_LOOPS(SCALE_ROW_F16_STEP, SCALE_ROW_F16_STEP, SCALE_ROW_F16_STEP)
 	RETURN
 
-// SCALE_ROW_F16_STEP_NT is a vector of scaleRowF16: dst[i] = x[i] * s[0].
 #define SCALE_ROW_F16_STEP_NT(u, sum, sum1) \
 	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
 	STORE_ROW_F16_NT(Z0, Y0, (32*u)(DI)(AX*2))
@@ -874,13 +821,9 @@ TEXT ·scaleRowF16NTAVX512(SB), NOSPLIT, $0-32
 #define SCALE_ROW_BF16_STEP_LOW(u, sum, sum1) \
 	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
 	STORE_ROW_BF16((32*u)(DI)(AX*2))
-
-// SCALE_ROW_BF16_STEP_HIGH is a vector of scaleRowBF16: dst[i] = x[i] * s[0].
 #define SCALE_ROW_BF16_STEP_HIGH(u, sum, sum1) \
 	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
 	STORE_ROW_BF16((32*u)(DI)(AX*2))
-
-// SCALE_ROW_BF16_STEP is a vector of scaleRowBF16: dst[i] = x[i] * s[0].
 #define SCALE_ROW_BF16_STEP(u, sum, sum1) \
 	VMULPS (SI)(AX*4), Z4, Z0; \
 	STORE_ROW_BF16((DI)(AX*2))
@@ -894,17 +837,12 @@ TEXT ·scaleRowBF16AVX512(SB), NOSPLIT, $0-32
 	PASS_LOOPS(SCALE_ROW_BF16_STEP_LOW, SCALE_ROW_BF16_STEP_HIGH, SCALE_ROW_BF16_STEP)
 	RETURN
 
-// SCALE_ROW_BF16_STEP_NT_LOW is a vector of scaleRowBF16: dst[i] = x[i] * s[0].
 #define SCALE_ROW_BF16_STEP_NT_LOW(u, sum, sum1) \
 	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
 	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
-
-// SCALE_ROW_BF16_STEP_NT_HIGH is a vector of scaleRowBF16: dst[i] = x[i] * s[0].
 #define SCALE_ROW_BF16_STEP_NT_HIGH(u, sum, sum1) \
 	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
 	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
-
-// SCALE_ROW_BF16_STEP_NT is a vector of scaleRowBF16: dst[i] = x[i] * s[0].
 #define SCALE_ROW_BF16_STEP_NT(u, sum, sum1) \
 	VMULPS (SI)(AX*4), Z4, Z0; \
 	STORE_ROW_BF16_NT((DI)(AX*2))
@@ -922,13 +860,9 @@ TEXT ·scaleRowBF16NTAVX512(SB), NOSPLIT, $0-32
 #define SCALE_ROW_CONVERT_BF16_STEP_LOW(u, sum, sum1) \
 	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
 	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
-
-// SCALE_ROW_CONVERT_BF16_STEP_HIGH is a vector of scaleRowConvertBF16: dst[i] = x[i] * s[0].
 #define SCALE_ROW_CONVERT_BF16_STEP_HIGH(u, sum, sum1) \
 	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
 	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
-
-// SCALE_ROW_CONVERT_BF16_STEP is a vector of scaleRowConvertBF16: dst[i] = x[i] * s[0].
 #define SCALE_ROW_CONVERT_BF16_STEP(u, sum, sum1) \
 	VMULPS (SI)(AX*4), Z4, Z0; \
 	STORE_ROW_BF16_CONVERT((DI)(AX*2))
@@ -941,17 +875,12 @@ TEXT ·scaleRowConvertBF16AVX512(SB), NOSPLIT, $0-32
 	PASS_LOOPS(SCALE_ROW_CONVERT_BF16_STEP_LOW, SCALE_ROW_CONVERT_BF16_STEP_HIGH, SCALE_ROW_CONVERT_BF16_STEP)
 	RETURN
 
-// SCALE_ROW_CONVERT_BF16_STEP_NT_LOW is a vector of scaleRowConvertBF16: dst[i] = x[i] * s[0].
 #define SCALE_ROW_CONVERT_BF16_STEP_NT_LOW(u, sum, sum1) \
 	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
 	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
-
-// SCALE_ROW_CONVERT_BF16_STEP_NT_HIGH is a vector of scaleRowConvertBF16: dst[i] = x[i] * s[0].
 #define SCALE_ROW_CONVERT_BF16_STEP_NT_HIGH(u, sum, sum1) \
 	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
 	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
-
-// SCALE_ROW_CONVERT_BF16_STEP_NT is a vector of scaleRowConvertBF16: dst[i] = x[i] * s[0].
 #define SCALE_ROW_CONVERT_BF16_STEP_NT(u, sum, sum1) \
 	VMULPS (SI)(AX*4), Z4, Z0; \
 	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
@@ -983,13 +912,9 @@ TEXT ·narrowF16NTAVX512(SB), NOSPLIT, $0-32
 #define NARROW_BF16_STEP_NT_LOW(u, sum, sum1) \
 	VMOVUPS (64*u)(SI)(AX*4), Z0; \
 	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
-
-// NARROW_BF16_STEP_NT_HIGH is a vector of narrowBF16: dst[i] = x[i], rounded.
 #define NARROW_BF16_STEP_NT_HIGH(u, sum, sum1) \
 	VMOVUPS (64*u)(SI)(AX*4), Z0; \
 	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
-
-// NARROW_BF16_STEP_NT is a vector of narrowBF16: dst[i] = x[i], rounded.
 #define NARROW_BF16_STEP_NT(u, sum, sum1) \
 	VMOVUPS (SI)(AX*4), Z0; \
 	STORE_ROW_BF16_NT((DI)(AX*2))
@@ -1006,23 +931,20 @@ TEXT ·narrowBF16NTAVX512(SB), NOSPLIT, $0-32
 	PASS_LOOPS(NARROW_BF16_STEP_NT_LOW, NARROW_BF16_STEP_NT_HIGH, NARROW_BF16_STEP_NT)
 	RETURN
 
+#define STORE_ROW_BF16_CUT(to) \
+	VPERMW Z0, Z31, Z0; \
+	VMOVUPS Y0, to
+
 // CUT_BF16_STEP_LOW is a vector of cutBF16: dst[i] = x[i], which is of the type.
 #define CUT_BF16_STEP_LOW(u, sum, sum1) \
 	VMOVUPS (64*u)(SI)(AX*4), Z0; \
-	VPERMW Z0, Z31, Z0; \
-	VMOVUPS Y0, (32*u)(DI)(AX*2)
-
-// CUT_BF16_STEP_HIGH is a vector of cutBF16: dst[i] = x[i], which is of the type.
+	STORE_ROW_BF16_CUT((32*u)(DI)(AX*2))
 #define CUT_BF16_STEP_HIGH(u, sum, sum1) \
 	VMOVUPS (64*u)(SI)(AX*4), Z0; \
-	VPERMW Z0, Z31, Z0; \
-	VMOVUPS Y0, (32*u)(DI)(AX*2)
-
-// CUT_BF16_STEP is a vector of cutBF16: dst[i] = x[i], which is of the type.
+	STORE_ROW_BF16_CUT((32*u)(DI)(AX*2))
 #define CUT_BF16_STEP(u, sum, sum1) \
 	VMOVUPS (SI)(AX*4), Z0; \
-	VPERMW Z0, Z31, Z0; \
-	VMOVUPS Y0, (DI)(AX*2)
+	STORE_ROW_BF16_CUT((DI)(AX*2))
 
 // cutBF16: dst[i] = x[i], which is of the type, for n a multiple of the lanes
 // func cutBF16AVX512(dst, x, s unsafe.Pointer, n int)
@@ -1036,23 +958,18 @@ TEXT ·cutBF16AVX512(SB), NOSPLIT, $0-32
 	PASS_LOOPS(CUT_BF16_STEP_LOW, CUT_BF16_STEP_HIGH, CUT_BF16_STEP)
 	RETURN
 
-// CUT_BF16_STEP_NT_LOW is a vector of cutBF16: dst[i] = x[i], which is of the type.
+#define STORE_ROW_BF16_CUT_NT(to) \
+	VPERMW Z0, Z31, Z0; \
+	VMOVNTPS Y0, to
 #define CUT_BF16_STEP_NT_LOW(u, sum, sum1) \
 	VMOVUPS (64*u)(SI)(AX*4), Z0; \
-	VPERMW Z0, Z31, Z0; \
-	VMOVNTPS Y0, (32*u)(DI)(AX*2)
-
-// CUT_BF16_STEP_NT_HIGH is a vector of cutBF16: dst[i] = x[i], which is of the type.
+	STORE_ROW_BF16_CUT_NT((32*u)(DI)(AX*2))
 #define CUT_BF16_STEP_NT_HIGH(u, sum, sum1) \
 	VMOVUPS (64*u)(SI)(AX*4), Z0; \
-	VPERMW Z0, Z31, Z0; \
-	VMOVNTPS Y0, (32*u)(DI)(AX*2)
-
-// CUT_BF16_STEP_NT is a vector of cutBF16: dst[i] = x[i], which is of the type.
+	STORE_ROW_BF16_CUT_NT((32*u)(DI)(AX*2))
 #define CUT_BF16_STEP_NT(u, sum, sum1) \
 	VMOVUPS (SI)(AX*4), Z0; \
-	VPERMW Z0, Z31, Z0; \
-	VMOVNTPS Y0, (DI)(AX*2)
+	STORE_ROW_BF16_CUT_NT((DI)(AX*2))
 
 // cutBF16NT: dst[i] = x[i], which is of the type, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func cutBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
@@ -1080,7 +997,6 @@ TEXT ·lessRowAVX512(SB), NOSPLIT, $0-32
 	PASS_LOOPS(LESS_ROW_STEP, LESS_ROW_STEP, LESS_ROW_STEP)
 	RETURN
 
-// LESS_ROW_STEP_NT is a vector of lessRow: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_STEP_NT(u, sum, sum1) \
 	VMOVUPS (64*u)(SI)(AX*4), Z0; \
 	VSUBPS Z4, Z0, Z0; \
@@ -1108,7 +1024,6 @@ TEXT ·lessRowF16AVX512(SB), NOSPLIT, $0-32
 	PASS_LOOPS(LESS_ROW_F16_STEP, LESS_ROW_F16_STEP, LESS_ROW_F16_STEP)
 	RETURN
 
-// LESS_ROW_F16_STEP_NT is a vector of lessRowF16: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_F16_STEP_NT(u, sum, sum1) \
 	VCVTPH2PS (32*u)(SI)(AX*2), Z0; \
 	VSUBPS Z4, Z0, Z0; \
@@ -1128,15 +1043,11 @@ TEXT ·lessRowF16NTAVX512(SB), NOSPLIT, $0-32
 	VSUBPS Z4, Z0, Z0; \
 	VSUBPS Z5, Z0, Z0; \
 	STORE_ROW_BF16((32*u)(DI)(AX*2))
-
-// LESS_ROW_BF16_STEP_HIGH is a vector of lessRowBF16: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_BF16_STEP_HIGH(u, sum, sum1) \
 	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
 	VSUBPS Z5, Z0, Z0; \
 	STORE_ROW_BF16((32*u)(DI)(AX*2))
-
-// LESS_ROW_BF16_STEP is a vector of lessRowBF16: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_BF16_STEP(u, sum, sum1) \
 	LOAD_BF16((SI)(AX*2), Z0); \
 	VSUBPS Z4, Z0, Z0; \
@@ -1152,21 +1063,16 @@ TEXT ·lessRowBF16AVX512(SB), NOSPLIT, $0-32
 	PASS_LOOPS(LESS_ROW_BF16_STEP_LOW, LESS_ROW_BF16_STEP_HIGH, LESS_ROW_BF16_STEP)
 	RETURN
 
-// LESS_ROW_BF16_STEP_NT_LOW is a vector of lessRowBF16: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_BF16_STEP_NT_LOW(u, sum, sum1) \
 	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
 	VSUBPS Z5, Z0, Z0; \
 	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
-
-// LESS_ROW_BF16_STEP_NT_HIGH is a vector of lessRowBF16: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_BF16_STEP_NT_HIGH(u, sum, sum1) \
 	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
 	VSUBPS Z5, Z0, Z0; \
 	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
-
-// LESS_ROW_BF16_STEP_NT is a vector of lessRowBF16: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_BF16_STEP_NT(u, sum, sum1) \
 	LOAD_BF16((SI)(AX*2), Z0); \
 	VSUBPS Z4, Z0, Z0; \
@@ -1188,15 +1094,11 @@ TEXT ·lessRowBF16NTAVX512(SB), NOSPLIT, $0-32
 	VSUBPS Z4, Z0, Z0; \
 	VSUBPS Z5, Z0, Z0; \
 	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
-
-// LESS_ROW_CONVERT_BF16_STEP_HIGH is a vector of lessRowConvertBF16: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_CONVERT_BF16_STEP_HIGH(u, sum, sum1) \
 	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
 	VSUBPS Z5, Z0, Z0; \
 	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
-
-// LESS_ROW_CONVERT_BF16_STEP is a vector of lessRowConvertBF16: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_CONVERT_BF16_STEP(u, sum, sum1) \
 	LOAD_BF16((SI)(AX*2), Z0); \
 	VSUBPS Z4, Z0, Z0; \
@@ -1211,21 +1113,16 @@ TEXT ·lessRowConvertBF16AVX512(SB), NOSPLIT, $0-32
 	PASS_LOOPS(LESS_ROW_CONVERT_BF16_STEP_LOW, LESS_ROW_CONVERT_BF16_STEP_HIGH, LESS_ROW_CONVERT_BF16_STEP)
 	RETURN
 
-// LESS_ROW_CONVERT_BF16_STEP_NT_LOW is a vector of lessRowConvertBF16: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_CONVERT_BF16_STEP_NT_LOW(u, sum, sum1) \
 	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
 	VSUBPS Z5, Z0, Z0; \
 	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
-
-// LESS_ROW_CONVERT_BF16_STEP_NT_HIGH is a vector of lessRowConvertBF16: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_CONVERT_BF16_STEP_NT_HIGH(u, sum, sum1) \
 	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
 	VSUBPS Z5, Z0, Z0; \
 	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
-
-// LESS_ROW_CONVERT_BF16_STEP_NT is a vector of lessRowConvertBF16: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_CONVERT_BF16_STEP_NT(u, sum, sum1) \
 	LOAD_BF16((SI)(AX*2), Z0); \
 	VSUBPS Z4, Z0, Z0; \
@@ -1261,7 +1158,6 @@ TEXT ·normalizeRowAVX512(SB), NOSPLIT, $0-56
 	PASS_LOOPS(NORMALIZE_ROW_STEP_PREFETCH, NORMALIZE_ROW_STEP_PREFETCH, NORMALIZE_ROW_STEP_PREFETCH)
 	RETURN
 
-// NORMALIZE_ROW_STEP_NT_PREFETCH is a vector of normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_STEP_NT_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (64*u)(R9)(AX*4); \
 	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
@@ -1279,8 +1175,6 @@ TEXT ·normalizeRowNTAVX512(SB), NOSPLIT, $0-56
 	PREFETCHT0 (32*u)(R9)(AX*2); \
 	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
 	STORE_ROW_F16(Z0, Y0, (32*u)(DI)(AX*2))
-
-// NORMALIZE_ROW_F16_STEP is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_F16_STEP(u, sum, sum1) \
 	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
 	STORE_ROW_F16(Z0, Y0, (32*u)(DI)(AX*2))
@@ -1292,13 +1186,10 @@ TEXT ·normalizeRowF16AVX512(SB), NOSPLIT, $0-56
 	PASS_LOOPS(NORMALIZE_ROW_F16_STEP_PREFETCH, NORMALIZE_ROW_F16_STEP, NORMALIZE_ROW_F16_STEP_PREFETCH)
 	RETURN
 
-// NORMALIZE_ROW_F16_STEP_NT_PREFETCH is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_F16_STEP_NT_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (32*u)(R9)(AX*2); \
 	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
 	STORE_ROW_F16_NT(Z0, Y0, (32*u)(DI)(AX*2))
-
-// NORMALIZE_ROW_F16_STEP_NT is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_F16_STEP_NT(u, sum, sum1) \
 	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
 	STORE_ROW_F16_NT(Z0, Y0, (32*u)(DI)(AX*2))
@@ -1315,13 +1206,9 @@ TEXT ·normalizeRowF16NTAVX512(SB), NOSPLIT, $0-56
 	PREFETCHT0 (32*u)(R9)(AX*2); \
 	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
 	STORE_ROW_BF16((32*u)(DI)(AX*2))
-
-// NORMALIZE_ROW_BF16_STEP_HIGH is a vector of normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_BF16_STEP_HIGH(u, sum, sum1) \
 	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
 	STORE_ROW_BF16((32*u)(DI)(AX*2))
-
-// NORMALIZE_ROW_BF16_STEP_PREFETCH is a vector of normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_BF16_STEP_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R9)(AX*2); \
 	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4)); \
@@ -1336,18 +1223,13 @@ TEXT ·normalizeRowBF16AVX512(SB), NOSPLIT, $0-56
 	PASS_LOOPS(NORMALIZE_ROW_BF16_STEP_PREFETCH_LOW, NORMALIZE_ROW_BF16_STEP_HIGH, NORMALIZE_ROW_BF16_STEP_PREFETCH)
 	RETURN
 
-// NORMALIZE_ROW_BF16_STEP_NT_PREFETCH_LOW is a vector of normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_BF16_STEP_NT_PREFETCH_LOW(u, sum, sum1) \
 	PREFETCHT0 (32*u)(R9)(AX*2); \
 	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
 	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
-
-// NORMALIZE_ROW_BF16_STEP_NT_HIGH is a vector of normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_BF16_STEP_NT_HIGH(u, sum, sum1) \
 	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
 	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
-
-// NORMALIZE_ROW_BF16_STEP_NT_PREFETCH is a vector of normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_BF16_STEP_NT_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R9)(AX*2); \
 	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4)); \
@@ -1367,13 +1249,9 @@ TEXT ·normalizeRowBF16NTAVX512(SB), NOSPLIT, $0-56
 	PREFETCHT0 (32*u)(R9)(AX*2); \
 	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
 	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
-
-// NORMALIZE_ROW_CONVERT_BF16_STEP_HIGH is a vector of normalizeRowConvertBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_CONVERT_BF16_STEP_HIGH(u, sum, sum1) \
 	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
 	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
-
-// NORMALIZE_ROW_CONVERT_BF16_STEP_PREFETCH is a vector of normalizeRowConvertBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_CONVERT_BF16_STEP_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R9)(AX*2); \
 	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4)); \
@@ -1387,18 +1265,13 @@ TEXT ·normalizeRowConvertBF16AVX512(SB), NOSPLIT, $0-56
 	PASS_LOOPS(NORMALIZE_ROW_CONVERT_BF16_STEP_PREFETCH_LOW, NORMALIZE_ROW_CONVERT_BF16_STEP_HIGH, NORMALIZE_ROW_CONVERT_BF16_STEP_PREFETCH)
 	RETURN
 
-// NORMALIZE_ROW_CONVERT_BF16_STEP_NT_PREFETCH_LOW is a vector of normalizeRowConvertBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_CONVERT_BF16_STEP_NT_PREFETCH_LOW(u, sum, sum1) \
 	PREFETCHT0 (32*u)(R9)(AX*2); \
 	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
 	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
-
-// NORMALIZE_ROW_CONVERT_BF16_STEP_NT_HIGH is a vector of normalizeRowConvertBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_CONVERT_BF16_STEP_NT_HIGH(u, sum, sum1) \
 	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
 	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
-
-// NORMALIZE_ROW_CONVERT_BF16_STEP_NT_PREFETCH is a vector of normalizeRowConvertBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_CONVERT_BF16_STEP_NT_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R9)(AX*2); \
 	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4)); \
@@ -1420,8 +1293,6 @@ TEXT ·normalizeRowConvertBF16NTAVX512(SB), NOSPLIT, $0-56
 	VCVTPH2PS (32*u)(R10)(AX*2), Z0; \
 	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
-
-// NORMALIZE_KEEP_F16_STEP is a vector of normalizeKeepF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_F16_STEP(u, sum, sum1) \
 	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
 	STORE_ROW_F16(Z0, Y0, (32*u)(DI)(AX*2)); \
@@ -1438,7 +1309,6 @@ TEXT ·normalizeKeepF16AVX512(SB), NOSPLIT, $0-72
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 16)
 	RETURN
 
-// NORMALIZE_KEEP_F16_STEP_NT_PREFETCH is a vector of normalizeKeepF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_F16_STEP_NT_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (32*u)(R11)(AX*2); \
 	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
@@ -1446,8 +1316,6 @@ TEXT ·normalizeKeepF16AVX512(SB), NOSPLIT, $0-72
 	VCVTPH2PS (32*u)(R10)(AX*2), Z0; \
 	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
-
-// NORMALIZE_KEEP_F16_STEP_NT is a vector of normalizeKeepF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_F16_STEP_NT(u, sum, sum1) \
 	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
 	STORE_ROW_F16_NT(Z0, Y0, (32*u)(DI)(AX*2)); \
@@ -1472,16 +1340,12 @@ TEXT ·normalizeKeepF16NTAVX512(SB), NOSPLIT, $0-72
 	VPERMW.Z (32*u)(R10)(AX*2), Z29, K6, Z0; \
 	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
-
-// NORMALIZE_KEEP_BF16_STEP_HIGH is a vector of normalizeKeepBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_BF16_STEP_HIGH(u, sum, sum1) \
 	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
 	STORE_ROW_BF16((32*u)(DI)(AX*2)); \
 	VPERMW.Z (32*u-32)(R10)(AX*2), Z30, K6, Z0; \
 	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
-
-// NORMALIZE_KEEP_BF16_STEP_PREFETCH is a vector of normalizeKeepBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_BF16_STEP_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R11)(AX*2); \
 	NORMALIZE((SI)(AX*4), Z12, Z13, (DX)(AX*4), (R8)(AX*4)); \
@@ -1501,7 +1365,6 @@ TEXT ·normalizeKeepBF16AVX512(SB), NOSPLIT, $0-72
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 16)
 	RETURN
 
-// NORMALIZE_KEEP_BF16_STEP_NT_PREFETCH_LOW is a vector of normalizeKeepBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_BF16_STEP_NT_PREFETCH_LOW(u, sum, sum1) \
 	PREFETCHT0 (32*u)(R11)(AX*2); \
 	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
@@ -1509,16 +1372,12 @@ TEXT ·normalizeKeepBF16AVX512(SB), NOSPLIT, $0-72
 	VPERMW.Z (32*u)(R10)(AX*2), Z29, K6, Z0; \
 	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
-
-// NORMALIZE_KEEP_BF16_STEP_NT_HIGH is a vector of normalizeKeepBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_BF16_STEP_NT_HIGH(u, sum, sum1) \
 	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
 	STORE_ROW_BF16_NT((32*u)(DI)(AX*2)); \
 	VPERMW.Z (32*u-32)(R10)(AX*2), Z30, K6, Z0; \
 	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
-
-// NORMALIZE_KEEP_BF16_STEP_NT_PREFETCH is a vector of normalizeKeepBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_BF16_STEP_NT_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R11)(AX*2); \
 	NORMALIZE((SI)(AX*4), Z12, Z13, (DX)(AX*4), (R8)(AX*4)); \
@@ -1546,16 +1405,12 @@ TEXT ·normalizeKeepBF16NTAVX512(SB), NOSPLIT, $0-72
 	VPERMW.Z (32*u)(R10)(AX*2), Z29, K6, Z0; \
 	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
-
-// NORMALIZE_KEEP_CONVERT_BF16_STEP_HIGH is a vector of normalizeKeepConvertBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_CONVERT_BF16_STEP_HIGH(u, sum, sum1) \
 	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
 	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2)); \
 	VPERMW.Z (32*u-32)(R10)(AX*2), Z30, K6, Z0; \
 	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
-
-// NORMALIZE_KEEP_CONVERT_BF16_STEP_PREFETCH is a vector of normalizeKeepConvertBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_CONVERT_BF16_STEP_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R11)(AX*2); \
 	NORMALIZE((SI)(AX*4), Z12, Z13, (DX)(AX*4), (R8)(AX*4)); \
@@ -1574,7 +1429,6 @@ TEXT ·normalizeKeepConvertBF16AVX512(SB), NOSPLIT, $0-72
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 16)
 	RETURN
 
-// NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_PREFETCH_LOW is a vector of normalizeKeepConvertBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_PREFETCH_LOW(u, sum, sum1) \
 	PREFETCHT0 (32*u)(R11)(AX*2); \
 	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
@@ -1582,16 +1436,12 @@ TEXT ·normalizeKeepConvertBF16AVX512(SB), NOSPLIT, $0-72
 	VPERMW.Z (32*u)(R10)(AX*2), Z29, K6, Z0; \
 	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
-
-// NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_HIGH is a vector of normalizeKeepConvertBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_HIGH(u, sum, sum1) \
 	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
 	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2)); \
 	VPERMW.Z (32*u-32)(R10)(AX*2), Z30, K6, Z0; \
 	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
-
-// NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_PREFETCH is a vector of normalizeKeepConvertBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R11)(AX*2); \
 	NORMALIZE((SI)(AX*4), Z12, Z13, (DX)(AX*4), (R8)(AX*4)); \
@@ -1648,8 +1498,6 @@ TEXT ·gradRowSumsAVX512(SB), NOSPLIT, $0-72
 	VMULPS Z13, Z0, Z0; \
 	VCVTPH2PS (32*u)(R9)(AX*2), Z1; \
 	ADD_GRADS((64*u)(DI)(AX*4), (64*u)(SI)(AX*4), (64*u)(R10)(AX*4), (64*u)(DX)(AX*4), sum, sum1)
-
-// GRAD_ROW_SUMS_F16_STEP is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_F16_STEP(u, sum, sum1) \
 	VMOVUPS (64*u)(R8)(AX*4), Z0; \
 	VSUBPS Z12, Z0, Z0; \
@@ -1674,16 +1522,12 @@ TEXT ·gradRowSumsF16AVX512(SB), NOSPLIT, $0-72
 	VMULPS Z13, Z0, Z0; \
 	VPERMW.Z (32*u)(R9)(AX*2), Z29, K6, Z1; \
 	ADD_GRADS((64*u)(DI)(AX*4), (64*u)(SI)(AX*4), (64*u)(R10)(AX*4), (64*u)(DX)(AX*4), sum, sum1)
-
-// GRAD_ROW_SUMS_BF16_STEP_HIGH is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_BF16_STEP_HIGH(u, sum, sum1) \
 	VMOVUPS (64*u)(R8)(AX*4), Z0; \
 	VSUBPS Z12, Z0, Z0; \
 	VMULPS Z13, Z0, Z0; \
 	VPERMW.Z (32*u-32)(R9)(AX*2), Z30, K6, Z1; \
 	ADD_GRADS((64*u)(DI)(AX*4), (64*u)(SI)(AX*4), (64*u)(R10)(AX*4), (64*u)(DX)(AX*4), sum, sum1)
-
-// GRAD_ROW_SUMS_BF16_STEP_PREFETCH is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_BF16_STEP_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R11)(AX*2); \
 	VMOVUPS (R8)(AX*4), Z0; \
@@ -1722,7 +1566,6 @@ TEXT ·gradRowAVX512(SB), NOSPLIT, $0-48
 	PASS_LOOPS(GRAD_ROW_STEP_PREFETCH, GRAD_ROW_STEP_PREFETCH, GRAD_ROW_STEP_PREFETCH)
 	RETURN
 
-// GRAD_ROW_STEP_NT_PREFETCH is a vector of gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_STEP_NT_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (64*u)(R8)(AX*4); \
 	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
@@ -1741,8 +1584,6 @@ TEXT ·gradRowNTAVX512(SB), NOSPLIT, $0-48
 	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
 	VCVTPS2PH $0, Z0, Y0; \
 	VMOVUPS Y0, (32*u)(DI)(AX*2)
-
-// GRAD_ROW_F16_STEP is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_F16_STEP(u, sum, sum1) \
 	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
 	VCVTPS2PH $0, Z0, Y0; \
@@ -1755,14 +1596,11 @@ TEXT ·gradRowF16AVX512(SB), NOSPLIT, $0-48
 	PASS_LOOPS(GRAD_ROW_F16_STEP_PREFETCH, GRAD_ROW_F16_STEP, GRAD_ROW_F16_STEP_PREFETCH)
 	RETURN
 
-// GRAD_ROW_F16_STEP_NT_PREFETCH is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_F16_STEP_NT_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (32*u)(R8)(AX*2); \
 	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
 	VCVTPS2PH $0, Z0, Y0; \
 	VMOVNTPS Y0, (32*u)(DI)(AX*2)
-
-// GRAD_ROW_F16_STEP_NT is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_F16_STEP_NT(u, sum, sum1) \
 	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
 	VCVTPS2PH $0, Z0, Y0; \
@@ -1775,11 +1613,13 @@ TEXT ·gradRowF16NTAVX512(SB), NOSPLIT, $0-48
 	PASS_LOOPS(GRAD_ROW_F16_STEP_NT_PREFETCH, GRAD_ROW_F16_STEP_NT, GRAD_ROW_F16_STEP_NT_PREFETCH)
 	RETURN
 
-// STORE_ROW_BF16_NUMBER rounds v0 and stores it.
-#define STORE_ROW_BF16_NUMBER(to) \
+// NEAREST_BF16 rounds float32 to nearest even at bit 16; NaNs must have no lower bits.
+#define NEAREST_BF16 \
 	VPTESTMD.BCST fused<>+36(SB), Z0, K2; \
 	VPADDD.BCST fused<>+40(SB), Z0, Z0; \
-	VPADDD.BCST fused<>+44(SB), Z0, K2, Z0; \
+	VPADDD.BCST fused<>+44(SB), Z0, K2, Z0
+#define STORE_ROW_BF16_NUMBER(to) \
+	NEAREST_BF16; \
 	VPERMW Z0, Z31, Z0; \
 	VMOVUPS Y0, to
 
@@ -1788,13 +1628,9 @@ TEXT ·gradRowF16NTAVX512(SB), NOSPLIT, $0-48
 	PREFETCHT0 (32*u)(R8)(AX*2); \
 	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
 	STORE_ROW_BF16_NUMBER((32*u)(DI)(AX*2))
-
-// GRAD_ROW_BF16_STEP_HIGH is a vector of gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_BF16_STEP_HIGH(u, sum, sum1) \
 	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
 	STORE_ROW_BF16_NUMBER((32*u)(DI)(AX*2))
-
-// GRAD_ROW_BF16_STEP_PREFETCH is a vector of gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_BF16_STEP_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R8)(AX*2); \
 	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4)); \
@@ -1809,26 +1645,17 @@ TEXT ·gradRowBF16AVX512(SB), NOSPLIT, $0-48
 	PASS_LOOPS(GRAD_ROW_BF16_STEP_PREFETCH_LOW, GRAD_ROW_BF16_STEP_HIGH, GRAD_ROW_BF16_STEP_PREFETCH)
 	RETURN
 
-// STORE_ROW_BF16_NUMBER_NT rounds v0 and stores it.
 #define STORE_ROW_BF16_NUMBER_NT(to) \
-	VPTESTMD.BCST fused<>+36(SB), Z0, K2; \
-	VPADDD.BCST fused<>+40(SB), Z0, Z0; \
-	VPADDD.BCST fused<>+44(SB), Z0, K2, Z0; \
+	NEAREST_BF16; \
 	VPERMW Z0, Z31, Z0; \
 	VMOVNTPS Y0, to
-
-// GRAD_ROW_BF16_STEP_NT_PREFETCH_LOW is a vector of gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_BF16_STEP_NT_PREFETCH_LOW(u, sum, sum1) \
 	PREFETCHT0 (32*u)(R8)(AX*2); \
 	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
 	STORE_ROW_BF16_NUMBER_NT((32*u)(DI)(AX*2))
-
-// GRAD_ROW_BF16_STEP_NT_HIGH is a vector of gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_BF16_STEP_NT_HIGH(u, sum, sum1) \
 	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
 	STORE_ROW_BF16_NUMBER_NT((32*u)(DI)(AX*2))
-
-// GRAD_ROW_BF16_STEP_NT_PREFETCH is a vector of gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_BF16_STEP_NT_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R8)(AX*2); \
 	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4)); \
@@ -1859,7 +1686,6 @@ TEXT ·softmaxGradRowAVX512(SB), NOSPLIT, $0-48
 	PASS_LOOPS(SOFTMAX_GRAD_ROW_STEP_PREFETCH, SOFTMAX_GRAD_ROW_STEP_PREFETCH, SOFTMAX_GRAD_ROW_STEP_PREFETCH)
 	RETURN
 
-// SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (64*u)(R8)(AX*4); \
 	VMOVUPS (64*u)(DX)(AX*4), Z0; \
@@ -1883,8 +1709,6 @@ TEXT ·softmaxGradRowNTAVX512(SB), NOSPLIT, $0-48
 	VCVTPH2PS (32*u)(SI)(AX*2), Z1; \
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_F16(Z0, Y0, (32*u)(DI)(AX*2))
-
-// SOFTMAX_GRAD_ROW_F16_STEP is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_F16_STEP(u, sum, sum1) \
 	VCVTPH2PS (32*u)(DX)(AX*2), Z0; \
 	VSUBPS Z4, Z0, Z0; \
@@ -1899,7 +1723,6 @@ TEXT ·softmaxGradRowF16AVX512(SB), NOSPLIT, $0-48
 	PASS_LOOPS(SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH, SOFTMAX_GRAD_ROW_F16_STEP, SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH)
 	RETURN
 
-// SOFTMAX_GRAD_ROW_F16_STEP_NT_PREFETCH is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_F16_STEP_NT_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (32*u)(R8)(AX*2); \
 	VCVTPH2PS (32*u)(DX)(AX*2), Z0; \
@@ -1907,8 +1730,6 @@ TEXT ·softmaxGradRowF16AVX512(SB), NOSPLIT, $0-48
 	VCVTPH2PS (32*u)(SI)(AX*2), Z1; \
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_F16_NT(Z0, Y0, (32*u)(DI)(AX*2))
-
-// SOFTMAX_GRAD_ROW_F16_STEP_NT is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_F16_STEP_NT(u, sum, sum1) \
 	VCVTPH2PS (32*u)(DX)(AX*2), Z0; \
 	VSUBPS Z4, Z0, Z0; \
@@ -1931,16 +1752,12 @@ TEXT ·softmaxGradRowF16NTAVX512(SB), NOSPLIT, $0-48
 	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z1; \
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_BF16((32*u)(DI)(AX*2))
-
-// SOFTMAX_GRAD_ROW_BF16_STEP_HIGH is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_BF16_STEP_HIGH(u, sum, sum1) \
 	VPERMW.Z (32*u-32)(DX)(AX*2), Z30, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
 	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z1; \
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_BF16((32*u)(DI)(AX*2))
-
-// SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R8)(AX*2); \
 	LOAD_BF16((DX)(AX*2), Z0); \
@@ -1958,7 +1775,6 @@ TEXT ·softmaxGradRowBF16AVX512(SB), NOSPLIT, $0-48
 	PASS_LOOPS(SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH_LOW, SOFTMAX_GRAD_ROW_BF16_STEP_HIGH, SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH)
 	RETURN
 
-// SOFTMAX_GRAD_ROW_BF16_STEP_NT_PREFETCH_LOW is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_BF16_STEP_NT_PREFETCH_LOW(u, sum, sum1) \
 	PREFETCHT0 (32*u)(R8)(AX*2); \
 	VPERMW.Z (32*u)(DX)(AX*2), Z29, K6, Z0; \
@@ -1966,16 +1782,12 @@ TEXT ·softmaxGradRowBF16AVX512(SB), NOSPLIT, $0-48
 	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z1; \
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
-
-// SOFTMAX_GRAD_ROW_BF16_STEP_NT_HIGH is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_BF16_STEP_NT_HIGH(u, sum, sum1) \
 	VPERMW.Z (32*u-32)(DX)(AX*2), Z30, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
 	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z1; \
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
-
-// SOFTMAX_GRAD_ROW_BF16_STEP_NT_PREFETCH is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_BF16_STEP_NT_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R8)(AX*2); \
 	LOAD_BF16((DX)(AX*2), Z0); \
@@ -2001,16 +1813,12 @@ TEXT ·softmaxGradRowBF16NTAVX512(SB), NOSPLIT, $0-48
 	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z1; \
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
-
-// SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_HIGH is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_HIGH(u, sum, sum1) \
 	VPERMW.Z (32*u-32)(DX)(AX*2), Z30, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
 	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z1; \
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
-
-// SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_PREFETCH is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R8)(AX*2); \
 	LOAD_BF16((DX)(AX*2), Z0); \
@@ -2027,7 +1835,6 @@ TEXT ·softmaxGradRowConvertBF16AVX512(SB), NOSPLIT, $0-48
 	PASS_LOOPS(SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_PREFETCH_LOW, SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_HIGH, SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_PREFETCH)
 	RETURN
 
-// SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_PREFETCH_LOW is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_PREFETCH_LOW(u, sum, sum1) \
 	PREFETCHT0 (32*u)(R8)(AX*2); \
 	VPERMW.Z (32*u)(DX)(AX*2), Z29, K6, Z0; \
@@ -2035,16 +1842,12 @@ TEXT ·softmaxGradRowConvertBF16AVX512(SB), NOSPLIT, $0-48
 	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z1; \
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
-
-// SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_HIGH is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_HIGH(u, sum, sum1) \
 	VPERMW.Z (32*u-32)(DX)(AX*2), Z30, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
 	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z1; \
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
-
-// SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_PREFETCH is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R8)(AX*2); \
 	LOAD_BF16((DX)(AX*2), Z0); \
@@ -2122,54 +1925,30 @@ CONSTANT(fused, 40, 0x00007fff) // 4.5916e-41
 CONSTANT(fused, 44, 0x00000001) // 1e-45
 CONSTANT(fused, 48, 0x00400000) // 5.877472e-39
 GLOBL fused<>(SB), RODATA|NOPTR, $52
-DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+0(SB)/4, $0
-DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+4(SB)/4, $65536
-DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+8(SB)/4, $131072
-DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+12(SB)/4, $196608
-DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+16(SB)/4, $262144
-DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+20(SB)/4, $327680
-DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+24(SB)/4, $393216
-DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+28(SB)/4, $458752
-DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+32(SB)/4, $524288
-DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+36(SB)/4, $589824
-DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+40(SB)/4, $655360
-DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+44(SB)/4, $720896
-DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+48(SB)/4, $786432
-DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+52(SB)/4, $851968
-DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+56(SB)/4, $917504
-DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+60(SB)/4, $983040
+DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+0(SB)/8, $0x0001000000000000
+DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+8(SB)/8, $0x0003000000020000
+DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+16(SB)/8, $0x0005000000040000
+DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+24(SB)/8, $0x0007000000060000
+DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+32(SB)/8, $0x0009000000080000
+DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+40(SB)/8, $0x000b0000000a0000
+DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+48(SB)/8, $0x000d0000000c0000
+DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+56(SB)/8, $0x000f0000000e0000
 GLOBL lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>(SB), RODATA|NOPTR, $64
-DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+0(SB)/4, $1048576
-DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+4(SB)/4, $1114112
-DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+8(SB)/4, $1179648
-DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+12(SB)/4, $1245184
-DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+16(SB)/4, $1310720
-DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+20(SB)/4, $1376256
-DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+24(SB)/4, $1441792
-DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+28(SB)/4, $1507328
-DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+32(SB)/4, $1572864
-DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+36(SB)/4, $1638400
-DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+40(SB)/4, $1703936
-DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+44(SB)/4, $1769472
-DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+48(SB)/4, $1835008
-DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+52(SB)/4, $1900544
-DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+56(SB)/4, $1966080
-DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+60(SB)/4, $2031616
+DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+0(SB)/8, $0x0011000000100000
+DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+8(SB)/8, $0x0013000000120000
+DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+16(SB)/8, $0x0015000000140000
+DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+24(SB)/8, $0x0017000000160000
+DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+32(SB)/8, $0x0019000000180000
+DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+40(SB)/8, $0x001b0000001a0000
+DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+48(SB)/8, $0x001d0000001c0000
+DATA lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>+56(SB)/8, $0x001f0000001e0000
 GLOBL lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>(SB), RODATA|NOPTR, $64
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+0(SB)/4, $196609
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+4(SB)/4, $458757
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+8(SB)/4, $720905
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+12(SB)/4, $983053
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+16(SB)/4, $1245201
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+20(SB)/4, $1507349
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+24(SB)/4, $1769497
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+28(SB)/4, $2031645
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+32(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+36(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+40(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+44(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+48(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+52(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+56(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+60(SB)/4, $0
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+0(SB)/8, $0x0007000500030001
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+8(SB)/8, $0x000f000d000b0009
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+16(SB)/8, $0x0017001500130011
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+24(SB)/8, $0x001f001d001b0019
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+32(SB)/8, $0x0000000000000000
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+40(SB)/8, $0x0000000000000000
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+48(SB)/8, $0x0000000000000000
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+56(SB)/8, $0x0000000000000000
 GLOBL lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), RODATA|NOPTR, $64

@@ -212,8 +212,6 @@ TEXT ·exp2SumNEON(SB), NOSPLIT, $0-40
 	EXP2_6; \
 	FADD_S4(0, n, n); \
 	FMOVQ F0, (16*u)(R0)
-
-// ADVANCE_SLICES_422 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_SLICES_422(n) \
 	ADD $(4*n), R0; \
 	ADD $(2*n), R1; \
@@ -269,8 +267,6 @@ TEXT ·exp2SumBF16NEON(SB), NOSPLIT, $0-40
 	FMUL_S4(10, 0, 0); \
 	FADD_S4(0, n, n); \
 	FMOVQ F0, (16*u)(R0)
-
-// ADVANCE_SLICES_44 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_SLICES_44(n) \
 	ADD $(4*n), R0; \
 	ADD $(4*n), R1
@@ -297,7 +293,6 @@ TEXT ·exp2BelowSumNEON(SB), NOSPLIT, $0-32
 	STORE_SUM(5, V4, F4, 12)
 	RET
 
-// ZERO_SUMS_2 clears the sums, a register for each vector of a step.
 #define ZERO_SUMS_2 \
 	VEOR V4.B16, V4.B16, V4.B16; \
 	VEOR V5.B16, V5.B16, V5.B16; \
@@ -318,10 +313,7 @@ TEXT ·exp2BelowSumNEON(SB), NOSPLIT, $0-32
 #define DEVIATIONS_STEP(u, sum, sum1, n, n1) \
 	FMOVQ (16*u)(R0), F0; \
 	ADD_DEVIATION(n, sum1)
-
-// ADVANCE_SLICES_4 moves the pointers by n elements, whose bytes the name says.
-#define ADVANCE_SLICES_4(n) \
-	ADD $(4*n), R0
+#define ADVANCE_SLICES_4(n) ADD $(4*n), R0
 
 // deviations: s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
 // func deviationsNEON(x, s unsafe.Pointer, n int)
@@ -343,8 +335,6 @@ TEXT ·deviationsNEON(SB), NOSPLIT, $0-24
 	FCVTL_S4(0, 0); \
 	FMOVQ F0, (16*u)(R0); \
 	ADD_DEVIATION(n, sum1)
-
-// ADVANCE_SLICES_42 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_SLICES_42(n) \
 	ADD $(4*n), R0; \
 	ADD $(2*n), R1
@@ -400,8 +390,6 @@ TEXT ·productsNEON(SB), NOSPLIT, $0-40
 	FMOVD (8*u)(R1), F1; \
 	FCVTL_S4(1, 1); \
 	VFMLA V1.S4, V0.S4, sum.S4
-
-// ADVANCE_SLICES_222 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_SLICES_222(n) \
 	ADD $(2*n), R0; \
 	ADD $(2*n), R1; \
@@ -453,8 +441,6 @@ TEXT ·scaleRowNEON(SB), NOSPLIT, $0-32
 	FMUL_S4(28, 4, 0); \
 	FCVTN_H4(0, 28); \
 	FMOVD F28, (8*u)(R0)
-
-// ADVANCE_SLICES_24 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_SLICES_24(n) \
 	ADD $(2*n), R0; \
 	ADD $(4*n), R1
@@ -525,8 +511,6 @@ TEXT ·lessRowNEON(SB), NOSPLIT, $0-32
 	FSUB_S4(5, 0, 0); \
 	FCVTN_H4(0, 28); \
 	FMOVD F28, (8*u)(R0)
-
-// ADVANCE_SLICES_22 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_SLICES_22(n) \
 	ADD $(2*n), R0; \
 	ADD $(2*n), R1
@@ -575,8 +559,6 @@ TEXT ·lessRowBF16NEON(SB), NOSPLIT, $0-32
 	PRFM (16*u)(R4), PLDL1KEEP; \
 	NORMALIZE((16*u)(R1), (16*u)(R2), (16*u)(R3)); \
 	FMOVQ F0, (16*u)(R0)
-
-// ADVANCE_SLICES_44444 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_SLICES_44444(n) \
 	ADD $(4*n), R0; \
 	ADD $(4*n), R1; \
@@ -597,8 +579,6 @@ TEXT ·normalizeRowNEON(SB), NOSPLIT, $0-56
 	NORMALIZE((16*u)(R1), (16*u)(R2), (16*u)(R3)); \
 	FCVTN_H4(0, 28); \
 	FMOVD F28, (8*u)(R0)
-
-// ADVANCE_SLICES_24442 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_SLICES_24442(n) \
 	ADD $(2*n), R0; \
 	ADD $(4*n), R1; \
@@ -655,8 +635,6 @@ TEXT ·normalizeRowBF16NEON(SB), NOSPLIT, $0-56
 	FMUL_S4(13, 0, 0); \
 	FMOVQ (16*u)(R4), F1; \
 	ADD_GRADS((16*u)(R0), (16*u)(R1), (16*u)(R5), (16*u)(R2), n, sum1)
-
-// ADVANCE_SLICES_4444444 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_SLICES_4444444(n) \
 	ADD $(4*n), R0; \
 	ADD $(4*n), R1; \
@@ -685,8 +663,6 @@ TEXT ·gradRowSumsNEON(SB), NOSPLIT, $0-72
 	FMOVD (8*u)(R4), F1; \
 	FCVTL_S4(1, 1); \
 	ADD_GRADS((16*u)(R0), (16*u)(R1), (16*u)(R5), (16*u)(R2), n, sum1)
-
-// ADVANCE_SLICES_4444242 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_SLICES_4444242(n) \
 	ADD $(4*n), R0; \
 	ADD $(4*n), R1; \
@@ -741,8 +717,6 @@ TEXT ·gradRowSumsBF16NEON(SB), NOSPLIT, $0-72
 	PRFM (16*u)(R3), PLDL1KEEP; \
 	GRAD_OF_NORMALIZED((16*u)(R1), (16*u)(R2)); \
 	FMOVQ F0, (16*u)(R0)
-
-// ADVANCE_SLICES_4444 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_SLICES_4444(n) \
 	ADD $(4*n), R0; \
 	ADD $(4*n), R1; \
@@ -762,8 +736,6 @@ TEXT ·gradRowNEON(SB), NOSPLIT, $0-48
 	GRAD_OF_NORMALIZED((16*u)(R1), (16*u)(R2)); \
 	FCVTN_H4(0, 28); \
 	FMOVD F28, (8*u)(R0)
-
-// ADVANCE_SLICES_2442 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_SLICES_2442(n) \
 	ADD $(2*n), R0; \
 	ADD $(4*n), R1; \
@@ -824,8 +796,6 @@ TEXT ·softmaxGradRowNEON(SB), NOSPLIT, $0-48
 	FMUL_S4(1, 0, 0); \
 	FCVTN_H4(0, 28); \
 	FMOVD F28, (8*u)(R0)
-
-// ADVANCE_SLICES_2222 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_SLICES_2222(n) \
 	ADD $(2*n), R0; \
 	ADD $(2*n), R1; \

@@ -26,7 +26,7 @@
 	VFMADD132PS log<>+512(SB), Y2, Y7; \
 	VMOVUPS Y7, Y0
 
-// LOG_LIMITS puts in the limits of a logarithm whose argument is v6.
+// LOG_LIMITS sets the special values of a logarithm with the argument v6.
 #define LOG_LIMITS(n) \
 	VCMPPS $9, log<>+n(SB), Y6, Y15; \
 	VBLENDVPS Y15, log<>+576(SB), Y0, Y0; \
@@ -46,7 +46,7 @@
 	LOG_OF; \
 	LOG_LIMITS(544)
 
-// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+// UNARY_F32_F32 is a kernel of one operand: step computes the result from v0.
 #define UNARY_F32_F32(step) \
 	LOOP; \
 	VMOVUPS (SI)(AX*4), Y0; \

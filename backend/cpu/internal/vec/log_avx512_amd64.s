@@ -26,7 +26,7 @@
 	VFMADD132PS.BCST log<>+64(SB), Z2, Z7; \
 	VMOVUPS Z7, Z0
 
-// LOG_LIMITS puts in the limits of a logarithm whose argument is v6.
+// LOG_LIMITS sets the special values of a logarithm with the argument v6.
 #define LOG_LIMITS(n) \
 	VCMPPS.BCST $9, log<>+n(SB), Z6, K1; \
 	VBLENDMPS.BCST log<>+72(SB), Z0, K1, Z0; \

@@ -4,17 +4,16 @@
 #include "macros_avx2_amd64.h"
 
 // LOWP_ADD_F16_STEP is what lowpAddF16 does to a vector: dst[i] = a[i] + b[i].
-#define LOWP_ADD_F16_STEP \
-	VADDPS Y1, Y0, Y0
+#define LOWP_ADD_F16_STEP VADDPS Y1, Y0, Y0
 
-// LOAD_REST_F16 loads the elements that are left, by way of the stack.
+// LOAD_REST_F16 loads the remaining elements through the stack.
 #define LOAD_REST_F16(to, place, pointer, label) \
 	VMOVUPS lowp<>+0(SB), to; \
 	VMOVUPS to, place(SP); \
 	COPY_IN_16(pointer, label, place); \
 	VCVTPH2PS place(SP), to
 
-// BINARY_F16_F16_F16 is a kernel of two operands: step is what it does to v0 and v1.
+// BINARY_F16_F16_F16 is a kernel of two operands: step computes the result from v0 and v1.
 #define BINARY_F16_F16_F16(step) \
 	LOOP; \
 	VCVTPH2PS (DX)(AX*2), Y1; \
@@ -36,8 +35,7 @@ TEXT ·lowpAddF16AVX2(SB), NOSPLIT, $96-32
 	BINARY_F16_F16_F16(LOWP_ADD_F16_STEP)
 
 // LOWP_SUB_F16_STEP is what lowpSubF16 does to a vector: dst[i] = a[i] - b[i].
-#define LOWP_SUB_F16_STEP \
-	VSUBPS Y1, Y0, Y0
+#define LOWP_SUB_F16_STEP VSUBPS Y1, Y0, Y0
 
 // lowpSubF16: dst[i] = a[i] - b[i]
 // func lowpSubF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -46,8 +44,7 @@ TEXT ·lowpSubF16AVX2(SB), NOSPLIT, $96-32
 	BINARY_F16_F16_F16(LOWP_SUB_F16_STEP)
 
 // LOWP_MUL_F16_STEP is what lowpMulF16 does to a vector: dst[i] = a[i] * b[i].
-#define LOWP_MUL_F16_STEP \
-	VMULPS Y1, Y0, Y0
+#define LOWP_MUL_F16_STEP VMULPS Y1, Y0, Y0
 
 // lowpMulF16: dst[i] = a[i] * b[i]
 // func lowpMulF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -68,10 +65,12 @@ TEXT ·lowpAddReluF16AVX2(SB), NOSPLIT, $96-32
 	BINARY_F16_F16_F16(LOWP_ADD_RELU_F16_STEP)
 
 // LOWP_ADD_ROW_F16_STEP is what lowpAddRowF16 does to a vector: dst[i] = a[i] + b[i].
-#define LOWP_ADD_ROW_F16_STEP \
-	VADDPS Y1, Y0, Y0
-
-// BINARY_F16_F16_F32 is a kernel of two operands: step is what it does to v0 and v1.
+#define LOWP_ADD_ROW_F16_STEP VADDPS Y1, Y0, Y0
+#define LOAD_REST_F32 \
+	VMOVUPS lowp<>+0(SB), Y1; \
+	VMOVUPS Y1, 64(SP); \
+	COPY_IN_32(DX, copy1, 64); \
+	VMOVUPS 64(SP), Y1
 #define BINARY_F16_F16_F32(step) \
 	LOOP; \
 	VMOVUPS (DX)(AX*4), Y1; \
@@ -79,10 +78,7 @@ TEXT ·lowpAddReluF16AVX2(SB), NOSPLIT, $96-32
 	step; \
 	VCVTPS2PH $0, Y0, (DI)(AX*2); \
 	LOOP_END; \
-	VMOVUPS lowp<>+0(SB), Y1; \
-	VMOVUPS Y1, 64(SP); \
-	COPY_IN_32(DX, copy1, 64); \
-	VMOVUPS 64(SP), Y1; \
+	LOAD_REST_F32; \
 	LOAD_REST_F16(Y0, 32, SI, copy2); \
 	step; \
 	STORE_RESULT_F16_REST(copy3); \
@@ -96,8 +92,7 @@ TEXT ·lowpAddRowF16AVX2(SB), NOSPLIT, $96-32
 	BINARY_F16_F16_F32(LOWP_ADD_ROW_F16_STEP)
 
 // LOWP_SUB_ROW_F16_STEP is what lowpSubRowF16 does to a vector: dst[i] = a[i] - b[i].
-#define LOWP_SUB_ROW_F16_STEP \
-	VSUBPS Y1, Y0, Y0
+#define LOWP_SUB_ROW_F16_STEP VSUBPS Y1, Y0, Y0
 
 // lowpSubRowF16: dst[i] = a[i] - b[i]
 // func lowpSubRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -106,8 +101,7 @@ TEXT ·lowpSubRowF16AVX2(SB), NOSPLIT, $96-32
 	BINARY_F16_F16_F32(LOWP_SUB_ROW_F16_STEP)
 
 // LOWP_MUL_ROW_F16_STEP is what lowpMulRowF16 does to a vector: dst[i] = a[i] * b[i].
-#define LOWP_MUL_ROW_F16_STEP \
-	VMULPS Y1, Y0, Y0
+#define LOWP_MUL_ROW_F16_STEP VMULPS Y1, Y0, Y0
 
 // lowpMulRowF16: dst[i] = a[i] * b[i]
 // func lowpMulRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -190,8 +184,7 @@ done:
 	RETURN
 
 // LOWP_ADD_BF16_STEP is what lowpAddBF16 does to a vector: dst[i] = a[i] + b[i].
-#define LOWP_ADD_BF16_STEP \
-	VADDPS Y1, Y0, Y0
+#define LOWP_ADD_BF16_STEP VADDPS Y1, Y0, Y0
 
 // NEAREST_BF16 rounds float32 to nearest even at bit 16; NaNs must have no lower bits.
 #define NEAREST_BF16 \
@@ -200,28 +193,26 @@ done:
 	VPADDD lowp<>+128(SB), Y1, Y1; \
 	VPADDD Y1, Y0, Y0
 
-// LOAD_REST_BF16 loads the elements that are left, by way of the stack.
+// STORE_UPPER stores the upper halves of v0.
+#define STORE_UPPER \
+	UPPER_HALVES; \
+	VMOVDQU X0, (DI)(AX*2)
 #define LOAD_REST_BF16(to, place, pointer, label) \
 	VMOVUPS lowp<>+0(SB), to; \
 	VMOVUPS to, place(SP); \
 	COPY_IN_16(pointer, label, place); \
 	LOAD_BF16(place(SP), to)
-
-// STORE_UPPER_REST stores the upper halves of v0.
 #define STORE_UPPER_REST(x) \
 	UPPER_HALVES; \
 	VMOVDQU X0, (SP); \
 	COPY_OUT_16(x)
-
-// BINARY_BF16_BF16_BF16 is a kernel of two operands: step is what it does to v0 and v1.
 #define BINARY_BF16_BF16_BF16(step) \
 	LOOP; \
 	LOAD_BF16((DX)(AX*2), Y1); \
 	LOAD_BF16((SI)(AX*2), Y0); \
 	step; \
 	NEAREST_BF16; \
-	UPPER_HALVES; \
-	VMOVDQU X0, (DI)(AX*2); \
+	STORE_UPPER; \
 	LOOP_END; \
 	LOAD_REST_BF16(Y1, 64, DX, copy1); \
 	LOAD_REST_BF16(Y0, 32, SI, copy2); \
@@ -238,8 +229,7 @@ TEXT ·lowpAddBF16AVX2(SB), NOSPLIT, $96-32
 	BINARY_BF16_BF16_BF16(LOWP_ADD_BF16_STEP)
 
 // LOWP_SUB_BF16_STEP is what lowpSubBF16 does to a vector: dst[i] = a[i] - b[i].
-#define LOWP_SUB_BF16_STEP \
-	VSUBPS Y1, Y0, Y0
+#define LOWP_SUB_BF16_STEP VSUBPS Y1, Y0, Y0
 
 // lowpSubBF16: dst[i] = a[i] - b[i]
 // func lowpSubBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -248,8 +238,7 @@ TEXT ·lowpSubBF16AVX2(SB), NOSPLIT, $96-32
 	BINARY_BF16_BF16_BF16(LOWP_SUB_BF16_STEP)
 
 // LOWP_MUL_BF16_STEP is what lowpMulBF16 does to a vector: dst[i] = a[i] * b[i].
-#define LOWP_MUL_BF16_STEP \
-	VMULPS Y1, Y0, Y0
+#define LOWP_MUL_BF16_STEP VMULPS Y1, Y0, Y0
 
 // lowpMulBF16: dst[i] = a[i] * b[i]
 // func lowpMulBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -270,23 +259,16 @@ TEXT ·lowpAddReluBF16AVX2(SB), NOSPLIT, $96-32
 	BINARY_BF16_BF16_BF16(LOWP_ADD_RELU_BF16_STEP)
 
 // LOWP_ADD_ROW_BF16_STEP is what lowpAddRowBF16 does to a vector: dst[i] = a[i] + b[i].
-#define LOWP_ADD_ROW_BF16_STEP \
-	VADDPS Y1, Y0, Y0
-
-// BINARY_BF16_BF16_F32 is a kernel of two operands: step is what it does to v0 and v1.
+#define LOWP_ADD_ROW_BF16_STEP VADDPS Y1, Y0, Y0
 #define BINARY_BF16_BF16_F32(step) \
 	LOOP; \
 	VMOVUPS (DX)(AX*4), Y1; \
 	LOAD_BF16((SI)(AX*2), Y0); \
 	step; \
 	NEAREST_BF16; \
-	UPPER_HALVES; \
-	VMOVDQU X0, (DI)(AX*2); \
+	STORE_UPPER; \
 	LOOP_END; \
-	VMOVUPS lowp<>+0(SB), Y1; \
-	VMOVUPS Y1, 64(SP); \
-	COPY_IN_32(DX, copy1, 64); \
-	VMOVUPS 64(SP), Y1; \
+	LOAD_REST_F32; \
 	LOAD_REST_BF16(Y0, 32, SI, copy2); \
 	step; \
 	NEAREST_BF16; \
@@ -301,8 +283,7 @@ TEXT ·lowpAddRowBF16AVX2(SB), NOSPLIT, $96-32
 	BINARY_BF16_BF16_F32(LOWP_ADD_ROW_BF16_STEP)
 
 // LOWP_SUB_ROW_BF16_STEP is what lowpSubRowBF16 does to a vector: dst[i] = a[i] - b[i].
-#define LOWP_SUB_ROW_BF16_STEP \
-	VSUBPS Y1, Y0, Y0
+#define LOWP_SUB_ROW_BF16_STEP VSUBPS Y1, Y0, Y0
 
 // lowpSubRowBF16: dst[i] = a[i] - b[i]
 // func lowpSubRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -311,8 +292,7 @@ TEXT ·lowpSubRowBF16AVX2(SB), NOSPLIT, $96-32
 	BINARY_BF16_BF16_F32(LOWP_SUB_ROW_BF16_STEP)
 
 // LOWP_MUL_ROW_BF16_STEP is what lowpMulRowBF16 does to a vector: dst[i] = a[i] * b[i].
-#define LOWP_MUL_ROW_BF16_STEP \
-	VMULPS Y1, Y0, Y0
+#define LOWP_MUL_ROW_BF16_STEP VMULPS Y1, Y0, Y0
 
 // lowpMulRowBF16: dst[i] = a[i] * b[i]
 // func lowpMulRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -340,8 +320,7 @@ TEXT ·lowpReluBF16AVX2(SB), NOSPLIT, $64-24
 	LOAD_BF16((SI)(AX*2), Y0)
 	VPXOR Y1, Y1, Y1
 	VMAXPS Y0, Y1, Y0
-	UPPER_HALVES
-	VMOVDQU X0, (DI)(AX*2)
+	STORE_UPPER
 	LOOP_END
 	LOAD_REST_BF16(Y0, 32, SI, copy1)
 	VPXOR Y1, Y1, Y1
@@ -359,8 +338,7 @@ TEXT ·lowpWhereGreaterBF16AVX2(SB), NOSPLIT, $160-40
 	LOAD_BF16((SI)(AX*2), Y0)
 	VCMPPS $1, Y0, Y12, Y15
 	VBLENDVPS Y15, Y1, Y13, Y0
-	UPPER_HALVES
-	VMOVDQU X0, (DI)(AX*2)
+	STORE_UPPER
 	LOOP_END
 	LOAD_REST_BF16(Y1, 64, DX, copy1)
 	LOAD_REST_BF16(Y0, 32, SI, copy2)
@@ -369,6 +347,13 @@ TEXT ·lowpWhereGreaterBF16AVX2(SB), NOSPLIT, $160-40
 	STORE_UPPER_REST(copy3)
 done:
 	RETURN
+
+// ROUND_BF16 rounds float32 to nearest even at bit 16, and makes NaNs quiet.
+#define ROUND_BF16 \
+	VCMPPS $3, Y0, Y0, Y15; \
+	VPOR lowp<>+192(SB), Y0, Y2; \
+	NEAREST_BF16; \
+	VBLENDVPS Y15, Y2, Y0, Y0
 
 // lowpWhereScaledBF16: dst[i] = a[i]*s if c[i] != 0, else t
 // func lowpWhereScaledBF16AVX2(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
@@ -381,10 +366,7 @@ TEXT ·lowpWhereScaledBF16AVX2(SB), NOSPLIT, $160-40
 	VPCMPEQD lowp<>+0(SB), Y0, Y0
 	VPXOR lowp<>+64(SB), Y0, Y15
 	VBLENDVPS Y15, Y1, Y13, Y0
-	VCMPPS $3, Y0, Y0, Y15
-	VPOR lowp<>+192(SB), Y0, Y2
-	NEAREST_BF16
-	VBLENDVPS Y15, Y2, Y0, Y0
+	ROUND_BF16
 	UPPER_HALVES
 	VMOVDQU X0, (DI)(AX*2)
 	LOOP_END
@@ -397,10 +379,7 @@ TEXT ·lowpWhereScaledBF16AVX2(SB), NOSPLIT, $160-40
 	VPCMPEQD lowp<>+0(SB), Y0, Y0
 	VPXOR lowp<>+64(SB), Y0, Y15
 	VBLENDVPS Y15, Y1, Y13, Y0
-	VCMPPS $3, Y0, Y0, Y15
-	VPOR lowp<>+192(SB), Y0, Y2
-	NEAREST_BF16
-	VBLENDVPS Y15, Y2, Y0, Y0
+	ROUND_BF16
 	UPPER_HALVES
 	VMOVDQU X0, (SP)
 	COPY_OUT_16(copy3)

@@ -4,10 +4,9 @@
 #include "macros_avx512_amd64.h"
 
 // LOWP_ADD_F16_STEP is what lowpAddF16 does to a vector: dst[i] = a[i] + b[i].
-#define LOWP_ADD_F16_STEP \
-	VADDPS Z1, Z0, Z0
+#define LOWP_ADD_F16_STEP VADDPS Z1, Z0, Z0
 
-// BINARY_F16_F16_F16 is a kernel of two operands: step is what it does to v0 and v1.
+// BINARY_F16_F16_F16 is a kernel of two operands: step computes the result from v0 and v1.
 #define BINARY_F16_F16_F16(step) \
 	LOOP; \
 	VCVTPH2PS (DX)(AX*2), Z1; \
@@ -29,8 +28,7 @@ TEXT ·lowpAddF16AVX512(SB), NOSPLIT, $0-32
 	BINARY_F16_F16_F16(LOWP_ADD_F16_STEP)
 
 // LOWP_SUB_F16_STEP is what lowpSubF16 does to a vector: dst[i] = a[i] - b[i].
-#define LOWP_SUB_F16_STEP \
-	VSUBPS Z1, Z0, Z0
+#define LOWP_SUB_F16_STEP VSUBPS Z1, Z0, Z0
 
 // lowpSubF16: dst[i] = a[i] - b[i]
 // func lowpSubF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -39,8 +37,7 @@ TEXT ·lowpSubF16AVX512(SB), NOSPLIT, $0-32
 	BINARY_F16_F16_F16(LOWP_SUB_F16_STEP)
 
 // LOWP_MUL_F16_STEP is what lowpMulF16 does to a vector: dst[i] = a[i] * b[i].
-#define LOWP_MUL_F16_STEP \
-	VMULPS Z1, Z0, Z0
+#define LOWP_MUL_F16_STEP VMULPS Z1, Z0, Z0
 
 // lowpMulF16: dst[i] = a[i] * b[i]
 // func lowpMulF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -61,10 +58,7 @@ TEXT ·lowpAddReluF16AVX512(SB), NOSPLIT, $0-32
 	BINARY_F16_F16_F16(LOWP_ADD_RELU_F16_STEP)
 
 // LOWP_ADD_ROW_F16_STEP is what lowpAddRowF16 does to a vector: dst[i] = a[i] + b[i].
-#define LOWP_ADD_ROW_F16_STEP \
-	VADDPS Z1, Z0, Z0
-
-// BINARY_F16_F16_F32 is a kernel of two operands: step is what it does to v0 and v1.
+#define LOWP_ADD_ROW_F16_STEP VADDPS Z1, Z0, Z0
 #define BINARY_F16_F16_F32(step) \
 	LOOP; \
 	VMOVUPS (DX)(AX*4), Z1; \
@@ -86,8 +80,7 @@ TEXT ·lowpAddRowF16AVX512(SB), NOSPLIT, $0-32
 	BINARY_F16_F16_F32(LOWP_ADD_ROW_F16_STEP)
 
 // LOWP_SUB_ROW_F16_STEP is what lowpSubRowF16 does to a vector: dst[i] = a[i] - b[i].
-#define LOWP_SUB_ROW_F16_STEP \
-	VSUBPS Z1, Z0, Z0
+#define LOWP_SUB_ROW_F16_STEP VSUBPS Z1, Z0, Z0
 
 // lowpSubRowF16: dst[i] = a[i] - b[i]
 // func lowpSubRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -96,8 +89,7 @@ TEXT ·lowpSubRowF16AVX512(SB), NOSPLIT, $0-32
 	BINARY_F16_F16_F32(LOWP_SUB_ROW_F16_STEP)
 
 // LOWP_MUL_ROW_F16_STEP is what lowpMulRowF16 does to a vector: dst[i] = a[i] * b[i].
-#define LOWP_MUL_ROW_F16_STEP \
-	VMULPS Z1, Z0, Z0
+#define LOWP_MUL_ROW_F16_STEP VMULPS Z1, Z0, Z0
 
 // lowpMulRowF16: dst[i] = a[i] * b[i]
 // func lowpMulRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -175,8 +167,7 @@ done:
 	RETURN
 
 // LOWP_ADD_BF16_STEP is what lowpAddBF16 does to a vector: dst[i] = a[i] + b[i].
-#define LOWP_ADD_BF16_STEP \
-	VADDPS Z1, Z0, Z0
+#define LOWP_ADD_BF16_STEP VADDPS Z1, Z0, Z0
 
 // NEAREST_BF16 rounds float32 to nearest even at bit 16; NaNs must have no lower bits.
 #define NEAREST_BF16 \
@@ -184,22 +175,26 @@ done:
 	VPADDD.BCST lowp<>+12(SB), Z0, Z0; \
 	VPADDD.BCST lowp<>+16(SB), Z0, K2, Z0
 
-// BINARY_BF16_BF16_BF16 is a kernel of two operands: step is what it does to v0 and v1.
+// STORE_UPPER stores the upper halves of v0.
+#define STORE_UPPER \
+	VPERMW Z0, Z31, Z0; \
+	VMOVDQU16 Y0, (DI)(AX*2)
+#define STORE_UPPER_REST \
+	VPERMW Z0, Z31, Z0; \
+	VMOVDQU16 Y0, K7, (DI)(AX*2)
 #define BINARY_BF16_BF16_BF16(step) \
 	LOOP; \
 	LOAD_BF16((DX)(AX*2), Z1); \
 	LOAD_BF16((SI)(AX*2), Z0); \
 	step; \
 	NEAREST_BF16; \
-	VPERMW Z0, Z31, Z0; \
-	VMOVDQU16 Y0, (DI)(AX*2); \
+	STORE_UPPER; \
 	LOOP_END; \
 	LOAD_BF16_REST((DX)(AX*2), Z1); \
 	LOAD_BF16_REST((SI)(AX*2), Z0); \
 	step; \
 	NEAREST_BF16; \
-	VPERMW Z0, Z31, Z0; \
-	VMOVDQU16 Y0, K7, (DI)(AX*2); \
+	STORE_UPPER_REST; \
 done: \
 	RETURN
 
@@ -211,8 +206,7 @@ TEXT ·lowpAddBF16AVX512(SB), NOSPLIT, $0-32
 	BINARY_BF16_BF16_BF16(LOWP_ADD_BF16_STEP)
 
 // LOWP_SUB_BF16_STEP is what lowpSubBF16 does to a vector: dst[i] = a[i] - b[i].
-#define LOWP_SUB_BF16_STEP \
-	VSUBPS Z1, Z0, Z0
+#define LOWP_SUB_BF16_STEP VSUBPS Z1, Z0, Z0
 
 // lowpSubBF16: dst[i] = a[i] - b[i]
 // func lowpSubBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -222,8 +216,7 @@ TEXT ·lowpSubBF16AVX512(SB), NOSPLIT, $0-32
 	BINARY_BF16_BF16_BF16(LOWP_SUB_BF16_STEP)
 
 // LOWP_MUL_BF16_STEP is what lowpMulBF16 does to a vector: dst[i] = a[i] * b[i].
-#define LOWP_MUL_BF16_STEP \
-	VMULPS Z1, Z0, Z0
+#define LOWP_MUL_BF16_STEP VMULPS Z1, Z0, Z0
 
 // lowpMulBF16: dst[i] = a[i] * b[i]
 // func lowpMulBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -246,25 +239,20 @@ TEXT ·lowpAddReluBF16AVX512(SB), NOSPLIT, $0-32
 	BINARY_BF16_BF16_BF16(LOWP_ADD_RELU_BF16_STEP)
 
 // LOWP_ADD_ROW_BF16_STEP is what lowpAddRowBF16 does to a vector: dst[i] = a[i] + b[i].
-#define LOWP_ADD_ROW_BF16_STEP \
-	VADDPS Z1, Z0, Z0
-
-// BINARY_BF16_BF16_F32 is a kernel of two operands: step is what it does to v0 and v1.
+#define LOWP_ADD_ROW_BF16_STEP VADDPS Z1, Z0, Z0
 #define BINARY_BF16_BF16_F32(step) \
 	LOOP; \
 	VMOVUPS (DX)(AX*4), Z1; \
 	LOAD_BF16((SI)(AX*2), Z0); \
 	step; \
 	NEAREST_BF16; \
-	VPERMW Z0, Z31, Z0; \
-	VMOVDQU16 Y0, (DI)(AX*2); \
+	STORE_UPPER; \
 	LOOP_END; \
 	VMOVUPS.Z (DX)(AX*4), K7, Z1; \
 	LOAD_BF16_REST((SI)(AX*2), Z0); \
 	step; \
 	NEAREST_BF16; \
-	VPERMW Z0, Z31, Z0; \
-	VMOVDQU16 Y0, K7, (DI)(AX*2); \
+	STORE_UPPER_REST; \
 done: \
 	RETURN
 
@@ -276,8 +264,7 @@ TEXT ·lowpAddRowBF16AVX512(SB), NOSPLIT, $0-32
 	BINARY_BF16_BF16_F32(LOWP_ADD_ROW_BF16_STEP)
 
 // LOWP_SUB_ROW_BF16_STEP is what lowpSubRowBF16 does to a vector: dst[i] = a[i] - b[i].
-#define LOWP_SUB_ROW_BF16_STEP \
-	VSUBPS Z1, Z0, Z0
+#define LOWP_SUB_ROW_BF16_STEP VSUBPS Z1, Z0, Z0
 
 // lowpSubRowBF16: dst[i] = a[i] - b[i]
 // func lowpSubRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -287,8 +274,7 @@ TEXT ·lowpSubRowBF16AVX512(SB), NOSPLIT, $0-32
 	BINARY_BF16_BF16_F32(LOWP_SUB_ROW_BF16_STEP)
 
 // LOWP_MUL_ROW_BF16_STEP is what lowpMulRowBF16 does to a vector: dst[i] = a[i] * b[i].
-#define LOWP_MUL_ROW_BF16_STEP \
-	VMULPS Z1, Z0, Z0
+#define LOWP_MUL_ROW_BF16_STEP VMULPS Z1, Z0, Z0
 
 // lowpMulRowBF16: dst[i] = a[i] * b[i]
 // func lowpMulRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -319,14 +305,12 @@ TEXT ·lowpReluBF16AVX512(SB), NOSPLIT, $0-24
 	LOAD_BF16((SI)(AX*2), Z0)
 	VPXORD Z1, Z1, Z1
 	VMAXPS Z0, Z1, Z0
-	VPERMW Z0, Z31, Z0
-	VMOVDQU16 Y0, (DI)(AX*2)
+	STORE_UPPER
 	LOOP_END
 	LOAD_BF16_REST((SI)(AX*2), Z0)
 	VPXORD Z1, Z1, Z1
 	VMAXPS Z0, Z1, Z0
-	VPERMW Z0, Z31, Z0
-	VMOVDQU16 Y0, K7, (DI)(AX*2)
+	STORE_UPPER_REST
 done:
 	RETURN
 
@@ -340,15 +324,13 @@ TEXT ·lowpWhereGreaterBF16AVX512(SB), NOSPLIT, $0-40
 	LOAD_BF16((SI)(AX*2), Z0)
 	VCMPPS $1, Z0, Z12, K1
 	VBLENDMPS Z1, Z13, K1, Z0
-	VPERMW Z0, Z31, Z0
-	VMOVDQU16 Y0, (DI)(AX*2)
+	STORE_UPPER
 	LOOP_END
 	LOAD_BF16_REST((DX)(AX*2), Z1)
 	LOAD_BF16_REST((SI)(AX*2), Z0)
 	VCMPPS $1, Z0, Z12, K1
 	VBLENDMPS Z1, Z13, K1, Z0
-	VPERMW Z0, Z31, Z0
-	VMOVDQU16 Y0, K7, (DI)(AX*2)
+	STORE_UPPER_REST
 done:
 	RETURN
 
@@ -395,20 +377,12 @@ CONSTANT(lowp, 16, 0x00000001) // 1e-45
 CONSTANT(lowp, 20, 0x80008000) // -4.5918e-41
 CONSTANT(lowp, 24, 0x00400000) // 5.877472e-39
 GLOBL lowp<>(SB), RODATA|NOPTR, $28
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+0(SB)/4, $196609
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+4(SB)/4, $458757
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+8(SB)/4, $720905
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+12(SB)/4, $983053
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+16(SB)/4, $1245201
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+20(SB)/4, $1507349
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+24(SB)/4, $1769497
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+28(SB)/4, $2031645
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+32(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+36(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+40(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+44(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+48(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+52(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+56(SB)/4, $0
-DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+60(SB)/4, $0
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+0(SB)/8, $0x0007000500030001
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+8(SB)/8, $0x000f000d000b0009
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+16(SB)/8, $0x0017001500130011
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+24(SB)/8, $0x001f001d001b0019
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+32(SB)/8, $0x0000000000000000
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+40(SB)/8, $0x0000000000000000
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+48(SB)/8, $0x0000000000000000
+DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+56(SB)/8, $0x0000000000000000
 GLOBL lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), RODATA|NOPTR, $64

@@ -4,10 +4,7 @@
 #include "macros_neon_arm64.h"
 
 // LOWP_ADD_F16_STEP is what lowpAddF16 does to a vector: dst[i] = a[i] + b[i].
-#define LOWP_ADD_F16_STEP \
-	FADD_S4(1, 0, 0)
-
-// LOWP_ADD_F16_VECTOR is what lowpAddF16 does to a vector: dst[i] = a[i] + b[i].
+#define LOWP_ADD_F16_STEP FADD_S4(1, 0, 0)
 #define LOWP_ADD_F16_VECTOR(off) \
 	FMOVD off(R2), F1; \
 	FCVTL_S4(1, 1); \
@@ -23,7 +20,7 @@
 	ADD $(2*n), R1; \
 	ADD $(2*n), R2
 
-// BINARY_F16_F16_F16 is a kernel of two operands: step is what it does to v0 and v1.
+// BINARY_F16_F16_F16 is a kernel of two operands: step computes the result from v0 and v1.
 #define BINARY_F16_F16_F16(step, step2) \
 	LOOP_OF_FOUR; \
 	step(0); \
@@ -57,10 +54,7 @@ TEXT ·lowpAddF16NEON(SB), NOSPLIT, $0-32
 	BINARY_F16_F16_F16(LOWP_ADD_F16_VECTOR, LOWP_ADD_F16_STEP)
 
 // LOWP_SUB_F16_STEP is what lowpSubF16 does to a vector: dst[i] = a[i] - b[i].
-#define LOWP_SUB_F16_STEP \
-	FSUB_S4(1, 0, 0)
-
-// LOWP_SUB_F16_VECTOR is what lowpSubF16 does to a vector: dst[i] = a[i] - b[i].
+#define LOWP_SUB_F16_STEP FSUB_S4(1, 0, 0)
 #define LOWP_SUB_F16_VECTOR(off) \
 	FMOVD off(R2), F1; \
 	FCVTL_S4(1, 1); \
@@ -77,10 +71,7 @@ TEXT ·lowpSubF16NEON(SB), NOSPLIT, $0-32
 	BINARY_F16_F16_F16(LOWP_SUB_F16_VECTOR, LOWP_SUB_F16_STEP)
 
 // LOWP_MUL_F16_STEP is what lowpMulF16 does to a vector: dst[i] = a[i] * b[i].
-#define LOWP_MUL_F16_STEP \
-	FMUL_S4(1, 0, 0)
-
-// LOWP_MUL_F16_VECTOR is what lowpMulF16 does to a vector: dst[i] = a[i] * b[i].
+#define LOWP_MUL_F16_STEP FMUL_S4(1, 0, 0)
 #define LOWP_MUL_F16_VECTOR(off) \
 	FMOVD off(R2), F1; \
 	FCVTL_S4(1, 1); \
@@ -101,8 +92,6 @@ TEXT ·lowpMulF16NEON(SB), NOSPLIT, $0-32
 	FADD_S4(1, 0, 0); \
 	FCMGT_S4(0, 16, 27); \
 	VBIT V27.B16, V17.B16, V0.B16
-
-// LOWP_ADD_RELU_F16_VECTOR is what lowpAddReluF16 does to a vector: dst[i] = relu(a[i] + b[i]).
 #define LOWP_ADD_RELU_F16_VECTOR(off) \
 	FMOVD off(R2), F1; \
 	FCVTL_S4(1, 1); \
@@ -122,10 +111,7 @@ TEXT ·lowpAddReluF16NEON(SB), NOSPLIT, $0-32
 	BINARY_F16_F16_F16(LOWP_ADD_RELU_F16_VECTOR, LOWP_ADD_RELU_F16_STEP)
 
 // LOWP_ADD_ROW_F16_STEP is what lowpAddRowF16 does to a vector: dst[i] = a[i] + b[i].
-#define LOWP_ADD_ROW_F16_STEP \
-	FADD_S4(1, 0, 0)
-
-// LOWP_ADD_ROW_F16_VECTOR is what lowpAddRowF16 does to a vector: dst[i] = a[i] + b[i].
+#define LOWP_ADD_ROW_F16_STEP FADD_S4(1, 0, 0)
 #define LOWP_ADD_ROW_F16_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVD off2(R1), F0; \
@@ -133,14 +119,10 @@ TEXT ·lowpAddReluF16NEON(SB), NOSPLIT, $0-32
 	LOWP_ADD_ROW_F16_STEP; \
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off2(R0)
-
-// ADVANCE_224 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_224(n) \
 	ADD $(2*n), R0; \
 	ADD $(2*n), R1; \
 	ADD $(4*n), R2
-
-// BINARY_F16_F16_F32 is a kernel of two operands: step is what it does to v0 and v1.
 #define BINARY_F16_F16_F32(step, step2) \
 	LOOP_OF_FOUR; \
 	step(0, 0); \
@@ -172,10 +154,7 @@ TEXT ·lowpAddRowF16NEON(SB), NOSPLIT, $0-32
 	BINARY_F16_F16_F32(LOWP_ADD_ROW_F16_VECTOR, LOWP_ADD_ROW_F16_STEP)
 
 // LOWP_SUB_ROW_F16_STEP is what lowpSubRowF16 does to a vector: dst[i] = a[i] - b[i].
-#define LOWP_SUB_ROW_F16_STEP \
-	FSUB_S4(1, 0, 0)
-
-// LOWP_SUB_ROW_F16_VECTOR is what lowpSubRowF16 does to a vector: dst[i] = a[i] - b[i].
+#define LOWP_SUB_ROW_F16_STEP FSUB_S4(1, 0, 0)
 #define LOWP_SUB_ROW_F16_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVD off2(R1), F0; \
@@ -191,10 +170,7 @@ TEXT ·lowpSubRowF16NEON(SB), NOSPLIT, $0-32
 	BINARY_F16_F16_F32(LOWP_SUB_ROW_F16_VECTOR, LOWP_SUB_ROW_F16_STEP)
 
 // LOWP_MUL_ROW_F16_STEP is what lowpMulRowF16 does to a vector: dst[i] = a[i] * b[i].
-#define LOWP_MUL_ROW_F16_STEP \
-	FMUL_S4(1, 0, 0)
-
-// LOWP_MUL_ROW_F16_VECTOR is what lowpMulRowF16 does to a vector: dst[i] = a[i] * b[i].
+#define LOWP_MUL_ROW_F16_STEP FMUL_S4(1, 0, 0)
 #define LOWP_MUL_ROW_F16_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVD off2(R1), F0; \
@@ -214,8 +190,6 @@ TEXT ·lowpMulRowF16NEON(SB), NOSPLIT, $0-32
 	FADD_S4(1, 0, 0); \
 	FCMGT_S4(0, 16, 27); \
 	VBIT V27.B16, V17.B16, V0.B16
-
-// LOWP_ADD_RELU_ROW_F16_VECTOR is what lowpAddReluRowF16 does to a vector: dst[i] = relu(a[i] + b[i]).
 #define LOWP_ADD_RELU_ROW_F16_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVD off2(R1), F0; \
@@ -242,8 +216,6 @@ TEXT ·lowpAddReluRowF16NEON(SB), NOSPLIT, $0-32
 	VBIT V28.B16, V1.B16, V0.B16; \
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off(R0)
-
-// ADVANCE_22 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_22(n) \
 	ADD $(2*n), R0; \
 	ADD $(2*n), R1
@@ -319,7 +291,6 @@ TEXT ·lowpWhereGreaterF16NEON(SB), NOSPLIT, $0-40
 done:
 	RET
 
-// ADVANCE_212 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_212(n) \
 	ADD $(2*n), R0; \
 	ADD $n, R1; \
@@ -365,10 +336,7 @@ done:
 	RET
 
 // LOWP_ADD_BF16_STEP is what lowpAddBF16 does to a vector: dst[i] = a[i] + b[i].
-#define LOWP_ADD_BF16_STEP \
-	FADD_S4(1, 0, 0)
-
-// BINARY_BF16_BF16_BF16 is a kernel of two operands: step is what it does to v0 and v1.
+#define LOWP_ADD_BF16_STEP FADD_S4(1, 0, 0)
 #define BINARY_BF16_BF16_BF16(step, v, v2, v3) \
 	SUBS $4, R8; \
 	BLT rest; \
@@ -412,8 +380,7 @@ TEXT ·lowpAddBF16NEON(SB), NOSPLIT, $0-32
 	BINARY_BF16_BF16_BF16(LOWP_ADD_BF16_STEP, V16, V17, V18)
 
 // LOWP_SUB_BF16_STEP is what lowpSubBF16 does to a vector: dst[i] = a[i] - b[i].
-#define LOWP_SUB_BF16_STEP \
-	FSUB_S4(1, 0, 0)
+#define LOWP_SUB_BF16_STEP FSUB_S4(1, 0, 0)
 
 // lowpSubBF16: dst[i] = a[i] - b[i]
 // func lowpSubBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -426,8 +393,7 @@ TEXT ·lowpSubBF16NEON(SB), NOSPLIT, $0-32
 	BINARY_BF16_BF16_BF16(LOWP_SUB_BF16_STEP, V16, V17, V18)
 
 // LOWP_MUL_BF16_STEP is what lowpMulBF16 does to a vector: dst[i] = a[i] * b[i].
-#define LOWP_MUL_BF16_STEP \
-	FMUL_S4(1, 0, 0)
+#define LOWP_MUL_BF16_STEP FMUL_S4(1, 0, 0)
 
 // lowpMulBF16: dst[i] = a[i] * b[i]
 // func lowpMulBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -458,10 +424,7 @@ TEXT ·lowpAddReluBF16NEON(SB), NOSPLIT, $0-32
 	BINARY_BF16_BF16_BF16(LOWP_ADD_RELU_BF16_STEP, V18, V19, V20)
 
 // LOWP_ADD_ROW_BF16_STEP is what lowpAddRowBF16 does to a vector: dst[i] = a[i] + b[i].
-#define LOWP_ADD_ROW_BF16_STEP \
-	FADD_S4(1, 0, 0)
-
-// BINARY_BF16_BF16_F32 is a kernel of two operands: step is what it does to v0 and v1.
+#define LOWP_ADD_ROW_BF16_STEP FADD_S4(1, 0, 0)
 #define BINARY_BF16_BF16_F32(step, v, v2, v3) \
 	SUBS $4, R8; \
 	BLT rest; \
@@ -502,8 +465,7 @@ TEXT ·lowpAddRowBF16NEON(SB), NOSPLIT, $0-32
 	BINARY_BF16_BF16_F32(LOWP_ADD_ROW_BF16_STEP, V16, V17, V18)
 
 // LOWP_SUB_ROW_BF16_STEP is what lowpSubRowBF16 does to a vector: dst[i] = a[i] - b[i].
-#define LOWP_SUB_ROW_BF16_STEP \
-	FSUB_S4(1, 0, 0)
+#define LOWP_SUB_ROW_BF16_STEP FSUB_S4(1, 0, 0)
 
 // lowpSubRowBF16: dst[i] = a[i] - b[i]
 // func lowpSubRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -516,8 +478,7 @@ TEXT ·lowpSubRowBF16NEON(SB), NOSPLIT, $0-32
 	BINARY_BF16_BF16_F32(LOWP_SUB_ROW_BF16_STEP, V16, V17, V18)
 
 // LOWP_MUL_ROW_BF16_STEP is what lowpMulRowBF16 does to a vector: dst[i] = a[i] * b[i].
-#define LOWP_MUL_ROW_BF16_STEP \
-	FMUL_S4(1, 0, 0)
+#define LOWP_MUL_ROW_BF16_STEP FMUL_S4(1, 0, 0)
 
 // lowpMulRowBF16: dst[i] = a[i] * b[i]
 // func lowpMulRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)

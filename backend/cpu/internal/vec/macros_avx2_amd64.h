@@ -33,7 +33,7 @@
 	JZ rest; \
 loop:
 
-// LOOP_END ends the loop over whole vectors, and sets R9 to the number of elements that are left.
+// LOOP_END ends the loop over whole vectors, and sets R9 to the number of remaining elements.
 #define LOOP_END \
 	ADDQ $8, AX; \
 	CMPQ AX, BX; \
@@ -43,7 +43,7 @@ rest: \
 	SUBQ AX, R9; \
 	JZ done
 
-// COPY_IN_32 copies the elements that are left to the stack.
+// COPY_IN_32 copies the remaining elements to the stack.
 #define COPY_IN_32(r, label, off) \
 	LEAQ (r)(AX*4), R12; \
 	XORQ R11, R11; \
@@ -54,7 +54,7 @@ label: \
 	CMPQ R11, R9; \
 	JLT label
 
-// COPY_OUT_32 copies the elements that are left from the stack.
+// COPY_OUT_32 copies the remaining elements from the stack.
 #define COPY_OUT_32(r, label, off) \
 	LEAQ (r)(AX*4), R12; \
 	XORQ R11, R11; \
@@ -74,15 +74,11 @@ label: \
 #define RETURN \
 	VZEROUPPER; \
 	RET
-
-// ARGS_DST_A_S loads the arguments that its name has, and n.
 #define ARGS_DST_A_S \
 	MOVQ dst+0(FP), DI; \
 	MOVQ a+8(FP), SI; \
 	VBROADCASTSS s+16(FP), Y12; \
 	MOVQ n+24(FP), CX
-
-// ARGS_DST_A_B_S_T loads the arguments that its name has, and n.
 #define ARGS_DST_A_B_S_T \
 	MOVQ dst+0(FP), DI; \
 	MOVQ a+8(FP), SI; \
@@ -90,14 +86,10 @@ label: \
 	VBROADCASTSS s+24(FP), Y12; \
 	VBROADCASTSS t+28(FP), Y13; \
 	MOVQ n+32(FP), CX
-
-// ARGS_DST_A loads the arguments that its name has, and n.
 #define ARGS_DST_A \
 	MOVQ dst+0(FP), DI; \
 	MOVQ a+8(FP), SI; \
 	MOVQ n+16(FP), CX
-
-// COPY_IN_8 copies the elements that are left to the stack.
 #define COPY_IN_8(label) \
 	LEAQ (SI)(AX*1), R12; \
 	XORQ R11, R11; \
@@ -107,8 +99,6 @@ label: \
 	INCQ R11; \
 	CMPQ R11, R9; \
 	JLT label
-
-// ARGS_DST_C_A_S_T loads the arguments that its name has, and n.
 #define ARGS_DST_C_A_S_T \
 	MOVQ dst+0(FP), DI; \
 	MOVQ c+8(FP), SI; \
@@ -116,8 +106,6 @@ label: \
 	VBROADCASTSS s+24(FP), Y12; \
 	VBROADCASTSS t+28(FP), Y13; \
 	MOVQ n+32(FP), CX
-
-// COPY_IN_16 copies the elements that are left to the stack.
 #define COPY_IN_16(r, label, off) \
 	LEAQ (r)(AX*2), R12; \
 	XORQ R11, R11; \
@@ -132,8 +120,6 @@ label: \
 #define LOAD_BF16(from, to) \
 	VPMOVZXWD from, to; \
 	VPSLLD $16, to, to
-
-// COPY_OUT_16 copies the elements that are left from the stack.
 #define COPY_OUT_16(label) \
 	LEAQ (DI)(AX*2), R12; \
 	XORQ R11, R11; \
@@ -143,19 +129,15 @@ label: \
 	INCQ R11; \
 	CMPQ R11, R9; \
 	JLT label
-
-// STORE_RESULT_F16_REST stores a vector of the result.
 #define STORE_RESULT_F16_REST(x) \
 	VCVTPS2PH $0, Y0, (SP); \
 	COPY_OUT_16(x)
 
-// UPPER_HALVES leaves the upper 16 bits of each lane in the register's lower half.
+// UPPER_HALVES moves the upper 16 bits of each lane to the register's lower half.
 #define UPPER_HALVES \
 	VPSRLD $16, Y0, Y0; \
 	VPACKUSDW Y0, Y0, Y0; \
 	VPERMQ $216, Y0, Y0
-
-// ARGS_A loads the arguments that its name has, and n.
 #define ARGS_A \
 	MOVQ a+0(FP), DI; \
 	MOVQ n+8(FP), CX
@@ -177,7 +159,7 @@ label: \
 	CMPQ AX, BX; \
 	JLT stretches
 
-// STRETCHES_END goes on behind the stretches.
+// STRETCHES_END continues after the stretches.
 #define STRETCHES_END \
 	LEAQ (R8)(R13*1), DI; \
 	SHLQ $2, BX; \
@@ -210,13 +192,13 @@ short:
 	VFMADD231PD Y1, Y1, Y4; \
 	VFMADD231PD Y2, Y2, Y5
 
-// KEEP_NAN_MAX takes the larger, or smaller, and remembers a NaN.
+// KEEP_NAN_MAX takes the larger, or smaller, and marks a NaN.
 #define KEEP_NAN_MAX(top) \
 	VMAXPS Y0, top, top; \
 	VCMPPS $3, Y0, Y0, Y15; \
 	VPOR Y15, Y14, Y14
 
-// ACROSS_TO_LANE_MAX joins all lanes of v4, to lane 0 of v0.
+// ACROSS_TO_LANE_MAX reduces all lanes of v4 to lane 0 of v0.
 #define ACROSS_TO_LANE_MAX \
 	VEXTRACTF128 $1, Y4, X5; \
 	VMAXPS X5, X4, X4; \
@@ -224,14 +206,10 @@ short:
 	VMAXPS X5, X4, X4; \
 	VPERMILPS $177, X4, X5; \
 	VMAXPS X5, X4, X0
-
-// KEEP_NAN_MIN takes the larger, or smaller, and remembers a NaN.
 #define KEEP_NAN_MIN(top) \
 	VMINPS Y0, top, top; \
 	VCMPPS $3, Y0, Y0, Y15; \
 	VPOR Y15, Y14, Y14
-
-// ACROSS_TO_LANE_MIN joins all lanes of v4, to lane 0 of v0.
 #define ACROSS_TO_LANE_MIN \
 	VEXTRACTF128 $1, Y4, X5; \
 	VMINPS X5, X4, X4; \
@@ -244,8 +222,6 @@ short:
 #define INFINITIES_STEP \
 	VSUBPS Y0, Y0, Y0; \
 	VADDPS Y0, Y4, Y4
-
-// ACROSS_TO_LANE_ADD joins all lanes of v4, to lane 0 of v0.
 #define ACROSS_TO_LANE_ADD \
 	VEXTRACTF128 $1, Y4, X5; \
 	VADDPS X5, X4, X4; \
@@ -254,7 +230,7 @@ short:
 	VPERMILPS $177, X4, X5; \
 	VADDPS X5, X4, X0
 
-// SUM_OF_FOUR_F16 leaves the sum of four vectors in v0.
+// SUM_OF_FOUR_F16 computes the sum of four vectors in v0.
 #define SUM_OF_FOUR_F16(row0, row1, row2, row3) \
 	VCVTPH2PS row0, Y0; \
 	VCVTPH2PS row1, Y1; \
@@ -263,8 +239,6 @@ short:
 	VADDPS Y1, Y0, Y0; \
 	VADDPS Y3, Y2, Y2; \
 	VADDPS Y2, Y0, Y0
-
-// SUM_OF_FOUR_BF16 leaves the sum of four vectors in v0.
 #define SUM_OF_FOUR_BF16(row0, row1, row2, row3) \
 	LOAD_BF16(row0, Y0); \
 	LOAD_BF16(row1, Y1); \
@@ -274,7 +248,7 @@ short:
 	VADDPS Y3, Y2, Y2; \
 	VADDPS Y2, Y0, Y0
 
-// ACROSS_ADD joins all lanes of a register, to each of them.
+// ACROSS_ADD reduces all lanes of a register, in every lane.
 #define ACROSS_ADD(x, t) \
 	VPERM2F128 $1, x, x, t; \
 	VADDPS t, x, x; \

@@ -39,7 +39,7 @@
 	JZ rest; \
 loop:
 
-// LOOP_END ends the loop over whole vectors, and sets R9 to the number of elements that are left.
+// LOOP_END ends the loop over whole vectors, and sets R9 to the number of remaining elements.
 #define LOOP_END \
 	ADDQ $16, AX; \
 	CMPQ AX, BX; \
@@ -57,7 +57,7 @@ rest: \
 	VZEROUPPER; \
 	RET
 
-// BINARY_F32_F32_F32 is a kernel of two operands: step is what it does to v0 and v1.
+// BINARY_F32_F32_F32 is a kernel of two operands: step computes the result from v0 and v1.
 #define BINARY_F32_F32_F32(step) \
 	LOOP; \
 	VMOVUPS (DX)(AX*4), Z1; \
@@ -71,15 +71,13 @@ rest: \
 	VMOVUPS Z0, K7, (DI)(AX*4); \
 done: \
 	RETURN
-
-// ARGS_DST_A_S loads the arguments that its name has, and n.
 #define ARGS_DST_A_S \
 	MOVQ dst+0(FP), DI; \
 	MOVQ a+8(FP), SI; \
 	VBROADCASTSS s+16(FP), Z12; \
 	MOVQ n+24(FP), CX
 
-// UNARY_F32_F32_N is a kernel of one operand: step is what it does to v0.
+// UNARY_F32_F32_N is a kernel of one operand: step computes the result from v0.
 #define UNARY_F32_F32_N(step) \
 	LOOP; \
 	VMOVUPS (SI)(AX*4), Z0; \
@@ -91,8 +89,6 @@ done: \
 	VMOVUPS Z0, K7, (DI)(AX*4); \
 done: \
 	RETURN
-
-// ARGS_DST_A_B_S_T loads the arguments that its name has, and n.
 #define ARGS_DST_A_B_S_T \
 	MOVQ dst+0(FP), DI; \
 	MOVQ a+8(FP), SI; \
@@ -100,14 +96,10 @@ done: \
 	VBROADCASTSS s+24(FP), Z12; \
 	VBROADCASTSS t+28(FP), Z13; \
 	MOVQ n+32(FP), CX
-
-// ARGS_DST_A loads the arguments that its name has, and n.
 #define ARGS_DST_A \
 	MOVQ dst+0(FP), DI; \
 	MOVQ a+8(FP), SI; \
 	MOVQ n+16(FP), CX
-
-// ARGS_DST_C_A_S_T loads the arguments that its name has, and n.
 #define ARGS_DST_C_A_S_T \
 	MOVQ dst+0(FP), DI; \
 	MOVQ c+8(FP), SI; \
@@ -120,8 +112,6 @@ done: \
 #define LOAD_BF16(from, to) \
 	VPMOVZXWD from, to; \
 	VPSLLD $16, to, to
-
-// LOAD_BF16_REST loads a vector of bfloat16 as float32.
 #define LOAD_BF16_REST(from, to) \
 	VPMOVZXWD.Z from, K7, to; \
 	VPSLLD $16, to, to
@@ -132,8 +122,6 @@ done: \
 	VMULPS Z2, Z0, Z3; \
 	VFNMADD231PS Z3, Z1, Z0; \
 	VFMADD213PS Z3, Z2, Z0
-
-// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
 #define UNARY_F32_F32(step) \
 	LOOP; \
 	VMOVUPS (SI)(AX*4), Z0; \
@@ -145,8 +133,6 @@ done: \
 	VMOVUPS Z0, K7, (DI)(AX*4); \
 done: \
 	RETURN
-
-// ARGS_A loads the arguments that its name has, and n.
 #define ARGS_A \
 	MOVQ a+0(FP), DI; \
 	MOVQ n+8(FP), CX
@@ -172,7 +158,7 @@ done: \
 	CMPQ AX, BX; \
 	JLT stretches
 
-// STRETCHES_END goes on behind the stretches.
+// STRETCHES_END continues after the stretches.
 #define STRETCHES_END \
 	LEAQ (R12)(R13*1), DI; \
 	SHLQ $3, BX; \
@@ -207,13 +193,13 @@ short:
 	VFMADD231PD Z1, Z1, Z4; \
 	VFMADD231PD Z2, Z2, Z5
 
-// KEEP_NAN_MAX takes the larger, or smaller, and remembers a NaN.
+// KEEP_NAN_MAX takes the larger, or smaller, and marks a NaN.
 #define KEEP_NAN_MAX(top) \
 	VMAXPS Z0, top, top; \
 	VCMPPS $3, Z0, Z0, K1; \
 	KORW K1, K2, K2
 
-// ACROSS_TO_LANE_MAX joins all lanes of v4, to lane 0 of v0.
+// ACROSS_TO_LANE_MAX reduces all lanes of v4 to lane 0 of v0.
 #define ACROSS_TO_LANE_MAX \
 	VEXTRACTF64X4 $1, Z4, Y5; \
 	VMAXPS Y5, Y4, Y4; \
@@ -223,14 +209,10 @@ short:
 	VMAXPS X5, X4, X4; \
 	VPERMILPS $177, X4, X5; \
 	VMAXPS X5, X4, X0
-
-// KEEP_NAN_MIN takes the larger, or smaller, and remembers a NaN.
 #define KEEP_NAN_MIN(top) \
 	VMINPS Z0, top, top; \
 	VCMPPS $3, Z0, Z0, K1; \
 	KORW K1, K2, K2
-
-// ACROSS_TO_LANE_MIN joins all lanes of v4, to lane 0 of v0.
 #define ACROSS_TO_LANE_MIN \
 	VEXTRACTF64X4 $1, Z4, Y5; \
 	VMINPS Y5, Y4, Y4; \
@@ -245,8 +227,6 @@ short:
 #define INFINITIES_STEP \
 	VSUBPS Z0, Z0, Z0; \
 	VADDPS Z0, Z4, Z4
-
-// ACROSS_TO_LANE_ADD joins all lanes of v4, to lane 0 of v0.
 #define ACROSS_TO_LANE_ADD \
 	VEXTRACTF64X4 $1, Z4, Y5; \
 	VADDPS Y5, Y4, Y4; \
@@ -257,7 +237,7 @@ short:
 	VPERMILPS $177, X4, X5; \
 	VADDPS X5, X4, X0
 
-// SUM_OF_FOUR_F16 leaves the sum of four vectors in v0.
+// SUM_OF_FOUR_F16 computes the sum of four vectors in v0.
 #define SUM_OF_FOUR_F16(row0, row1, row2, row3) \
 	VCVTPH2PS row0, Z0; \
 	VCVTPH2PS row1, Z1; \
@@ -266,8 +246,6 @@ short:
 	VADDPS Z1, Z0, Z0; \
 	VADDPS Z3, Z2, Z2; \
 	VADDPS Z2, Z0, Z0
-
-// SUM_OF_FOUR_BF16 leaves the sum of four vectors in v0.
 #define SUM_OF_FOUR_BF16(row0, row1, row2, row3) \
 	LOAD_BF16(row0, Z0); \
 	LOAD_BF16(row1, Z1); \
@@ -277,7 +255,7 @@ short:
 	VADDPS Z3, Z2, Z2; \
 	VADDPS Z2, Z0, Z0
 
-// ACROSS_ADD joins all lanes of a register, to each of them.
+// ACROSS_ADD reduces all lanes of a register, in every lane.
 #define ACROSS_ADD(x, t) \
 	VSHUFF32X4 $78, x, x, t; \
 	VADDPS t, x, x; \
@@ -292,13 +270,9 @@ short:
 #define STORE_ROW_F16(from, y, to) \
 	VCVTPS2PH $0, from, y; \
 	VMOVUPS y, to
-
-// STORE_ROW_F16_NT rounds v0 and stores it.
 #define STORE_ROW_F16_NT(from, y, to) \
 	VCVTPS2PH $0, from, y; \
 	VMOVNTPS y, to
-
-// ACROSS_MAX joins all lanes of a register, to each of them.
 #define ACROSS_MAX(x, t) \
 	VSHUFF32X4 $78, x, x, t; \
 	VMAXPS t, x, x; \

@@ -206,7 +206,7 @@ last:
 	VADD t.S4, x.S4, x.S4; \
 	VBIT V27.B16, u.B16, x.B16
 
-// BINARY_F32_F32_F32 is a kernel of two operands: step is what it does to v0 and v1.
+// BINARY_F32_F32_F32 is a kernel of two operands: step computes the result from v0 and v1.
 #define BINARY_F32_F32_F32(step, step2) \
 	LOOP_OF_FOUR; \
 	step(0); \
@@ -227,16 +227,12 @@ last:
 	BNE last; \
 done: \
 	RET
-
-// ARGS_DST_A_S loads the arguments that its name has, and n.
 #define ARGS_DST_A_S \
 	MOVD dst+0(FP), R0; \
 	MOVD a+8(FP), R1; \
 	FMOVS s+16(FP), F12; \
 	VDUP V12.S[0], V12.S4; \
 	MOVD n+24(FP), R8
-
-// ADVANCE_44 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_44(n) \
 	ADD $(4*n), R0; \
 	ADD $(4*n), R1
@@ -267,7 +263,7 @@ done: \
 	VFMLA V2.S4, V4.S4, V28.S4; \
 	VMOV V28.B16, V2.B16
 
-// SCALE_BY_POWER multiplies by 2 to the power of n, as REDUCE_LN2 leaves it.
+// SCALE_BY_POWER multiplies by 2 to the power of n, the result of REDUCE_LN2.
 #define SCALE_BY_POWER(v) \
 	SSHR_S4(1, 1, 3); \
 	VSUB V3.S4, V1.S4, V1.S4; \
@@ -289,8 +285,6 @@ done: \
 	FADD_S4((off+5), 2, 0); \
 	SCALE_BY_POWER(v5); \
 	VBIT V26.B16, v.B16, V0.B16
-
-// ARGS_DST_A_B_S_T loads the arguments that its name has, and n.
 #define ARGS_DST_A_B_S_T \
 	MOVD dst+0(FP), R0; \
 	MOVD a+8(FP), R1; \
@@ -300,14 +294,10 @@ done: \
 	FMOVS t+28(FP), F13; \
 	VDUP V13.S[0], V13.S4; \
 	MOVD n+32(FP), R8
-
-// ARGS_DST_A loads the arguments that its name has, and n.
 #define ARGS_DST_A \
 	MOVD dst+0(FP), R0; \
 	MOVD a+8(FP), R1; \
 	MOVD n+16(FP), R8
-
-// ARGS_DST_C_A_S_T loads the arguments that its name has, and n.
 #define ARGS_DST_C_A_S_T \
 	MOVD dst+0(FP), R0; \
 	MOVD c+8(FP), R1; \
@@ -333,7 +323,7 @@ done: \
 	VFMLA V1.S4, V2.S4, V0.S4; \
 	FADD_S4(0, 0, 0)
 
-// LOG_LIMITS puts in the limits of a logarithm whose argument is v6.
+// LOG_LIMITS sets the special values of a logarithm with the argument v6.
 #define LOG_LIMITS(off, off2, v, off3) \
 	FCMGE_S4(off, 6, 27); \
 	MVN_B16(27, 27); \
@@ -371,7 +361,7 @@ done: \
 	FDIV_S4(1, 0, 0); \
 	COPY_SIGN(V16, V23, V7)
 
-// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+// UNARY_F32_F32 is a kernel of one operand: step computes the result from v0.
 #define UNARY_F32_F32(step) \
 	SUBS $4, R8; \
 	BLT rest; \
@@ -389,8 +379,6 @@ loop: \
 	BNE last; \
 done: \
 	RET
-
-// UNARY_F32_F32_V2 is a kernel of one operand: step is what it does to v0.
 #define UNARY_F32_F32_V2(step, step2) \
 	LOOP_OF_FOUR; \
 	step(0); \
@@ -410,8 +398,6 @@ done: \
 	BNE last; \
 done: \
 	RET
-
-// ARGS_A loads the arguments that its name has, and n.
 #define ARGS_A \
 	MOVD a+0(FP), R0; \
 	MOVD n+8(FP), R8
@@ -440,7 +426,7 @@ done: \
 	SUBS $4, R14; \
 	BNE stretches
 
-// STRETCHES_END goes on behind the stretches.
+// STRETCHES_END continues after the stretches.
 #define STRETCHES_END \
 	MOVD R12, R0; \
 	SUB R13<<2, R8; \
@@ -463,7 +449,7 @@ short:
 	VFMLA V1.D2, V1.D2, V4.D2; \
 	VFMLA V2.D2, V2.D2, V5.D2
 
-// KEEP_NAN_MAX takes the larger, or smaller, and remembers a NaN.
+// KEEP_NAN_MAX takes the larger, or smaller, and marks a NaN.
 #define KEEP_NAN_MAX(off, top) \
 	FCMGT_S4(0, off, 28); \
 	VBIF V28.B16, V0.B16, top.B16; \
@@ -471,7 +457,7 @@ short:
 	MVN_B16(27, 27); \
 	VORR V27.B16, V26.B16, V26.B16
 
-// ACROSS_MAX joins all lanes of a register, to each of them.
+// ACROSS_MAX reduces all lanes of a register, in every lane.
 #define ACROSS_MAX(x, t, off, off2) \
 	VEXT $8, x.B16, x.B16, t.B16; \
 	FCMGT_S4(off, off2, 28); \
@@ -480,15 +466,16 @@ short:
 	FCMGT_S4(off, off2, 28); \
 	VBIF V28.B16, t.B16, x.B16
 
-// KEEP_NAN_MIN takes the larger, or smaller, and remembers a NaN.
+// ACROSS_TO_LANE_MAX reduces all lanes of v4 to lane 0 of v0.
+#define ACROSS_TO_LANE_MAX \
+	ACROSS_MAX(V4, V5, 5, 4); \
+	VMOV V4.B16, V0.B16
 #define KEEP_NAN_MIN(off, top) \
 	FCMGT_S4(off, 0, 28); \
 	VBIF V28.B16, V0.B16, top.B16; \
 	FCMEQ_S4(0, 0, 27); \
 	MVN_B16(27, 27); \
 	VORR V27.B16, V26.B16, V26.B16
-
-// ACROSS_MIN joins all lanes of a register, to each of them.
 #define ACROSS_MIN \
 	VEXT $8, V4.B16, V4.B16, V5.B16; \
 	FCMGT_S4(4, 5, 28); \
@@ -496,20 +483,24 @@ short:
 	VEXT $4, V4.B16, V4.B16, V5.B16; \
 	FCMGT_S4(4, 5, 28); \
 	VBIF V28.B16, V5.B16, V4.B16
+#define ACROSS_TO_LANE_MIN \
+	ACROSS_MIN; \
+	VMOV V4.B16, V0.B16
 
 // INFINITIES_STEP is what infinities does to a vector: ret += a[i] - a[i]: 0, or NaN unless all are finite.
 #define INFINITIES_STEP \
 	FSUB_S4(0, 0, 0); \
 	FADD_S4(0, 4, 4)
-
-// ACROSS_ADD joins all lanes of a register, to each of them.
 #define ACROSS_ADD(x, t, off, off2) \
 	VEXT $8, x.B16, x.B16, t.B16; \
 	FADD_S4(off, off2, off2); \
 	VEXT $4, x.B16, x.B16, t.B16; \
 	FADD_S4(off, off2, off2)
+#define ACROSS_TO_LANE_ADD \
+	ACROSS_ADD(V4, V5, 5, 4); \
+	VMOV V4.B16, V0.B16
 
-// SUM_OF_FOUR_F16 leaves the sum of four vectors in v0.
+// SUM_OF_FOUR_F16 computes the sum of four vectors in v0.
 #define SUM_OF_FOUR_F16(row0, row1, row2, row3) \
 	FMOVD row0, F0; \
 	FCVTL_S4(0, 0); \
@@ -522,8 +513,6 @@ short:
 	FADD_S4(1, 0, 0); \
 	FADD_S4(3, 2, 2); \
 	FADD_S4(2, 0, 0)
-
-// SUM_OF_FOUR_BF16 leaves the sum of four vectors in v0.
 #define SUM_OF_FOUR_BF16(row0, row1, row2, row3) \
 	FMOVD row0, F0; \
 	SHLL_S4(0, 0); \

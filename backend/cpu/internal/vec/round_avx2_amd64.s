@@ -4,10 +4,9 @@
 #include "macros_avx2_amd64.h"
 
 // ROUND_STEP is what round does to a vector: dst[i] = a[i] to the nearest whole number, ties to even.
-#define ROUND_STEP \
-	VROUNDPS $0, Y0, Y0
+#define ROUND_STEP VROUNDPS $0, Y0, Y0
 
-// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+// UNARY_F32_F32 is a kernel of one operand: step computes the result from v0.
 #define UNARY_F32_F32(step) \
 	LOOP; \
 	VMOVUPS (SI)(AX*4), Y0; \
@@ -30,8 +29,7 @@ TEXT ·roundAVX2(SB), NOSPLIT, $64-24
 	UNARY_F32_F32(ROUND_STEP)
 
 // FLOOR_STEP is what floor does to a vector: dst[i] = ⌊a[i]⌋.
-#define FLOOR_STEP \
-	VROUNDPS $1, Y0, Y0
+#define FLOOR_STEP VROUNDPS $1, Y0, Y0
 
 // floor: dst[i] = ⌊a[i]⌋
 // func floorAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -40,8 +38,7 @@ TEXT ·floorAVX2(SB), NOSPLIT, $64-24
 	UNARY_F32_F32(FLOOR_STEP)
 
 // CEIL_STEP is what ceil does to a vector: dst[i] = ⌈a[i]⌉.
-#define CEIL_STEP \
-	VROUNDPS $2, Y0, Y0
+#define CEIL_STEP VROUNDPS $2, Y0, Y0
 
 // ceil: dst[i] = ⌈a[i]⌉
 // func ceilAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)

@@ -4,8 +4,7 @@
 #include "macros_avx512_amd64.h"
 
 // ROUND_STEP is what round does to a vector: dst[i] = a[i] to the nearest whole number, ties to even.
-#define ROUND_STEP \
-	VRNDSCALEPS $0, Z0, Z0
+#define ROUND_STEP VRNDSCALEPS $0, Z0, Z0
 
 // round: dst[i] = a[i] to the nearest whole number, ties to even
 // func roundAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -14,8 +13,7 @@ TEXT ·roundAVX512(SB), NOSPLIT, $0-24
 	UNARY_F32_F32(ROUND_STEP)
 
 // FLOOR_STEP is what floor does to a vector: dst[i] = ⌊a[i]⌋.
-#define FLOOR_STEP \
-	VRNDSCALEPS $1, Z0, Z0
+#define FLOOR_STEP VRNDSCALEPS $1, Z0, Z0
 
 // floor: dst[i] = ⌊a[i]⌋
 // func floorAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -24,8 +22,7 @@ TEXT ·floorAVX512(SB), NOSPLIT, $0-24
 	UNARY_F32_F32(FLOOR_STEP)
 
 // CEIL_STEP is what ceil does to a vector: dst[i] = ⌈a[i]⌉.
-#define CEIL_STEP \
-	VRNDSCALEPS $2, Z0, Z0
+#define CEIL_STEP VRNDSCALEPS $2, Z0, Z0
 
 // ceil: dst[i] = ⌈a[i]⌉
 // func ceilAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)

@@ -4,10 +4,7 @@
 #include "macros_neon_arm64.h"
 
 // ROUND_STEP is what round does to a vector: dst[i] = a[i] to the nearest whole number, ties to even.
-#define ROUND_STEP \
-	FRINTN_S4(0, 0)
-
-// ROUND_VECTOR is what round does to a vector: dst[i] = a[i] to the nearest whole number, ties to even.
+#define ROUND_STEP FRINTN_S4(0, 0)
 #define ROUND_VECTOR(off) \
 	FMOVQ off(R1), F0; \
 	ROUND_STEP; \
@@ -20,10 +17,7 @@ TEXT ·roundNEON(SB), NOSPLIT, $0-24
 	UNARY_F32_F32_V2(ROUND_VECTOR, ROUND_STEP)
 
 // FLOOR_STEP is what floor does to a vector: dst[i] = ⌊a[i]⌋.
-#define FLOOR_STEP \
-	FRINTM_S4(0, 0)
-
-// FLOOR_VECTOR is what floor does to a vector: dst[i] = ⌊a[i]⌋.
+#define FLOOR_STEP FRINTM_S4(0, 0)
 #define FLOOR_VECTOR(off) \
 	FMOVQ off(R1), F0; \
 	FLOOR_STEP; \
@@ -36,10 +30,7 @@ TEXT ·floorNEON(SB), NOSPLIT, $0-24
 	UNARY_F32_F32_V2(FLOOR_VECTOR, FLOOR_STEP)
 
 // CEIL_STEP is what ceil does to a vector: dst[i] = ⌈a[i]⌉.
-#define CEIL_STEP \
-	FRINTP_S4(0, 0)
-
-// CEIL_VECTOR is what ceil does to a vector: dst[i] = ⌈a[i]⌉.
+#define CEIL_STEP FRINTP_S4(0, 0)
 #define CEIL_VECTOR(off) \
 	FMOVQ off(R1), F0; \
 	CEIL_STEP; \

@@ -9,7 +9,14 @@
 	VCVTPS2PH $0, Y0, X0; \
 	VCVTPH2PS X0, Y0
 
-// BINARY_F32_F32_F32 is a kernel of two operands: step is what it does to v0 and v1.
+// LOAD_REST_F32 loads the remaining elements through the stack.
+#define LOAD_REST_F32(to, place, pointer, label) \
+	VMOVUPS rounded<>+0(SB), to; \
+	VMOVUPS to, place(SP); \
+	COPY_IN_32(pointer, label, place); \
+	VMOVUPS place(SP), to
+
+// BINARY_F32_F32_F32 is a kernel of two operands: step computes the result from v0 and v1.
 #define BINARY_F32_F32_F32(step) \
 	LOOP; \
 	VMOVUPS (DX)(AX*4), Y1; \
@@ -17,14 +24,8 @@
 	step; \
 	VMOVUPS Y0, (DI)(AX*4); \
 	LOOP_END; \
-	VMOVUPS rounded<>+0(SB), Y1; \
-	VMOVUPS Y1, 64(SP); \
-	COPY_IN_32(DX, copy1, 64); \
-	VMOVUPS 64(SP), Y1; \
-	VMOVUPS rounded<>+0(SB), Y0; \
-	VMOVUPS Y0, 32(SP); \
-	COPY_IN_32(SI, copy2, 32); \
-	VMOVUPS 32(SP), Y0; \
+	LOAD_REST_F32(Y1, 64, DX, copy1); \
+	LOAD_REST_F32(Y0, 32, SI, copy2); \
 	step; \
 	STORE_RESULT_F32_REST(copy3); \
 done: \

@@ -8,8 +8,6 @@
 	FADD_S4(1, 0, 0); \
 	FCVTN_H4(0, 0); \
 	FCVTL_S4(0, 0)
-
-// ADD_F16_VECTOR is what addF16 does to a vector: dst[i] = float32(float16(a[i] + b[i])).
 #define ADD_F16_VECTOR(off) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
@@ -28,7 +26,7 @@ TEXT ·addF16NEON(SB), NOSPLIT, $0-32
 	ROUND_BF16(0, V16, V0, V2, V1, V17, V18); \
 	VAND V19.B16, V0.B16, V0.B16
 
-// BINARY_F32_F32_F32_V2 is a kernel of two operands: step is what it does to v0 and v1.
+// BINARY_F32_F32_F32_V2 is a kernel of two operands: step computes the result from v0 and v1.
 #define BINARY_F32_F32_F32_V2(step) \
 	SUBS $4, R8; \
 	BLT rest; \
@@ -65,8 +63,6 @@ TEXT ·addBF16NEON(SB), NOSPLIT, $0-32
 	FSUB_S4(1, 0, 0); \
 	FCVTN_H4(0, 0); \
 	FCVTL_S4(0, 0)
-
-// SUB_F16_VECTOR is what subF16 does to a vector: dst[i] = float32(float16(a[i] - b[i])).
 #define SUB_F16_VECTOR(off) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
@@ -101,8 +97,6 @@ TEXT ·subBF16NEON(SB), NOSPLIT, $0-32
 	FMUL_S4(1, 0, 0); \
 	FCVTN_H4(0, 0); \
 	FCVTL_S4(0, 0)
-
-// MUL_F16_VECTOR is what mulF16 does to a vector: dst[i] = float32(float16(a[i] * b[i])).
 #define MUL_F16_VECTOR(off) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \

@@ -63,7 +63,6 @@ group:
 	MOVQ R13, ret+32(FP)
 	RETURN
 
-// FOLD_ROW_MAX64 folds a row of n elements.
 #define FOLD_ROW_MAX64(to, rest, row, end, x) \
 	VMOVUPS rows<>+32(SB), to; \
 	MOVQ CX, R9; \
@@ -125,7 +124,6 @@ group:
 	MOVQ R13, ret+32(FP)
 	RETURN
 
-// FOLD_ROW_MIN64 folds a row of n elements.
 #define FOLD_ROW_MIN64(to, rest, row, end, x) \
 	VMOVUPS rows<>+64(SB), to; \
 	MOVQ CX, R9; \
@@ -187,7 +185,7 @@ group:
 	MOVQ R13, ret+32(FP)
 	RETURN
 
-// ACROSS_MAX joins all lanes of a register, to each of them.
+// ACROSS_MAX reduces all lanes of a register, in every lane.
 #define ACROSS_MAX \
 	VPERM2F128 $1, Y5, Y5, Y8; \
 	VMAXPS Y8, Y5, Y5; \
@@ -378,12 +376,8 @@ CONSTANT8(rows, 864, 0xbf000000) // -0.5
 CONSTANT8(rows, 896, 0x3f317218) // 0.6931472
 CONSTANT8(rows, 928, 0x7fc00000) // NaN
 GLOBL rows<>(SB), RODATA|NOPTR, $960
-DATA lanes0_1_2_3_4_5_6_7<>+0(SB)/4, $0
-DATA lanes0_1_2_3_4_5_6_7<>+4(SB)/4, $1
-DATA lanes0_1_2_3_4_5_6_7<>+8(SB)/4, $2
-DATA lanes0_1_2_3_4_5_6_7<>+12(SB)/4, $3
-DATA lanes0_1_2_3_4_5_6_7<>+16(SB)/4, $4
-DATA lanes0_1_2_3_4_5_6_7<>+20(SB)/4, $5
-DATA lanes0_1_2_3_4_5_6_7<>+24(SB)/4, $6
-DATA lanes0_1_2_3_4_5_6_7<>+28(SB)/4, $7
+DATA lanes0_1_2_3_4_5_6_7<>+0(SB)/8, $0x0000000100000000
+DATA lanes0_1_2_3_4_5_6_7<>+8(SB)/8, $0x0000000300000002
+DATA lanes0_1_2_3_4_5_6_7<>+16(SB)/8, $0x0000000500000004
+DATA lanes0_1_2_3_4_5_6_7<>+24(SB)/8, $0x0000000700000006
 GLOBL lanes0_1_2_3_4_5_6_7<>(SB), RODATA|NOPTR, $32

@@ -80,7 +80,6 @@ group:
 	MOVQ R13, ret+32(FP)
 	RETURN
 
-// FOLD_ROW_MAX64 folds a row of n elements.
 #define FOLD_ROW_MAX64(to, rest, row, end, y) \
 	VBROADCASTSS rows<>+4(SB), to; \
 	MOVQ CX, R9; \
@@ -157,7 +156,6 @@ group:
 	MOVQ R13, ret+32(FP)
 	RETURN
 
-// FOLD_ROW_MIN64 folds a row of n elements.
 #define FOLD_ROW_MIN64(to, rest, row, end, y) \
 	VBROADCASTSS rows<>+8(SB), to; \
 	MOVQ CX, R9; \

@@ -150,7 +150,7 @@ blocks:
 	JNZ blocks
 	RETURN
 
-// STORE_AT_LEAST stores as bytes which halves of words are at least the bound.
+// STORE_AT_LEAST stores as bytes whether 16-bit halves of words are at least the bound.
 #define STORE_AT_LEAST(c2, c0, c1, c3, off) \
 	VPUNPCKLQDQ c2, c0, c1; \
 	VPUNPCKHQDQ c2, c0, c3; \
@@ -348,12 +348,8 @@ CONSTANT8(special, 160, 0x33800000) // 5.9604645e-08
 CONSTANT8(special, 192, 0x37800000) // 1.5258789e-05
 CONSTANT8(special, 224, 0x01010101) // 2.3694278e-38
 GLOBL special<>(SB), RODATA|NOPTR, $256
-DATA lanes0_0_2_0_1_0_3_0<>+0(SB)/4, $0
-DATA lanes0_0_2_0_1_0_3_0<>+4(SB)/4, $0
-DATA lanes0_0_2_0_1_0_3_0<>+8(SB)/4, $2
-DATA lanes0_0_2_0_1_0_3_0<>+12(SB)/4, $0
-DATA lanes0_0_2_0_1_0_3_0<>+16(SB)/4, $1
-DATA lanes0_0_2_0_1_0_3_0<>+20(SB)/4, $0
-DATA lanes0_0_2_0_1_0_3_0<>+24(SB)/4, $3
-DATA lanes0_0_2_0_1_0_3_0<>+28(SB)/4, $0
+DATA lanes0_0_2_0_1_0_3_0<>+0(SB)/8, $0x0000000000000000
+DATA lanes0_0_2_0_1_0_3_0<>+8(SB)/8, $0x0000000000000002
+DATA lanes0_0_2_0_1_0_3_0<>+16(SB)/8, $0x0000000000000001
+DATA lanes0_0_2_0_1_0_3_0<>+24(SB)/8, $0x0000000000000003
 GLOBL lanes0_0_2_0_1_0_3_0<>(SB), RODATA|NOPTR, $32

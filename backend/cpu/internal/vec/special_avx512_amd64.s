@@ -14,7 +14,7 @@
 	MOVL $21845, R10; \
 	KMOVW R10, K1
 
-// PHILOX_COMMON computes what the first two rounds of all blocks have in common.
+// PHILOX_COMMON computes the part of the first two rounds that all blocks share.
 #define PHILOX_COMMON \
 	VBROADCASTSS k0+20(FP), Z1; \
 	VBROADCASTSS k1+24(FP), Z2; \
@@ -56,8 +56,6 @@
 #define NEXT_KEYS \
 	VPADDD.BCST special<>+8(SB), Z1, Z1; \
 	VPADDD.BCST special<>+12(SB), Z2, Z2
-
-// PHILOX_ROUND_LAST is a round of a group of blocks.
 #define PHILOX_ROUND_LAST(c0, to3, c2, to1, to0, to2, c1, c3) \
 	VPMULUDQ Z30, c0, to3; \
 	VPMULUDQ Z31, c2, to1; \
@@ -186,7 +184,7 @@ blocks:
 	JNZ blocks
 	RETURN
 
-// STORE_AT_LEAST stores as bytes which halves of words are at least the bound.
+// STORE_AT_LEAST stores as bytes whether 16-bit halves of words are at least the bound.
 #define STORE_AT_LEAST(c2, c0, c1, c3, y, off, y2) \
 	VPUNPCKLQDQ c2, c0, c1; \
 	VPUNPCKHQDQ c2, c0, c3; \
@@ -359,7 +357,7 @@ TEXT ·transpose8U16AVX512(SB), NOSPLIT, $0-32
 	ADDQ R8, DI
 	RET
 
-// TRANSPOSE_16x16 transposes 16 registers but for the last exchange of their quarters.
+// TRANSPOSE_16x16 transposes 16 registers, except for the last exchange of their quarters.
 #define TRANSPOSE_16x16 \
 	VUNPCKLPS Z1, Z0, Z16; \
 	VUNPCKHPS Z1, Z0, Z17; \
@@ -410,7 +408,7 @@ TEXT ·transpose8U16AVX512(SB), NOSPLIT, $0-32
 	VSHUFF32X4 $136, Z15, Z11, Z27; \
 	VSHUFF32X4 $221, Z15, Z11, Z31
 
-// STORE_COLUMN makes a column's register and stores it.
+// STORE_COLUMN assembles the register of a column and stores it.
 #define STORE_COLUMN(n, z, z2) \
 	VSHUFF32X4 $n, z, z2, Z0; \
 	VMOVUPS Z0, (DI); \
@@ -476,7 +474,6 @@ TEXT ·tileAVX512(SB), NOSPLIT, $0-32
 	STORE_COLUMN(221, Z31, Z23)
 	RETURN
 
-// STORE_COLUMN_NT makes a column's register and stores it.
 #define STORE_COLUMN_NT(n, z, z2) \
 	VSHUFF32X4 $n, z, z2, Z0; \
 	VMOVNTPS Z0, (DI); \
@@ -648,7 +645,7 @@ again:
 	JNZ again
 	RET
 
-// STORE_SCALED_F32 stores x·s where half words are at least the bound, else 0.
+// STORE_SCALED_F32 stores x·s where 16-bit halves of words are at least the bound, else 0.
 #define STORE_SCALED_F32(c2, c0, c1, c3, off) \
 	VPUNPCKLQDQ c2, c0, c1; \
 	VPUNPCKHQDQ c2, c0, c3; \
@@ -691,7 +688,6 @@ blocks:
 	JNZ blocks
 	RETURN
 
-// STORE_SCALED_F32_NT stores x·s where half words are at least the bound, else 0.
 #define STORE_SCALED_F32_NT(c2, c0, c1, c3, off) \
 	VPUNPCKLQDQ c2, c0, c1; \
 	VPUNPCKHQDQ c2, c0, c3; \
@@ -734,7 +730,6 @@ blocks:
 	JNZ blocks
 	RETURN
 
-// STORE_SCALED_F16 stores x·s where half words are at least the bound, else 0.
 #define STORE_SCALED_F16(c2, c0, c1, c3, off, y, y2, y3) \
 	VPUNPCKLQDQ c2, c0, c1; \
 	VPUNPCKHQDQ c2, c0, c3; \
@@ -779,7 +774,6 @@ blocks:
 	JNZ blocks
 	RETURN
 
-// STORE_SCALED_F16_NT stores x·s where half words are at least the bound, else 0.
 #define STORE_SCALED_F16_NT(c2, c0, c1, c3, off, y, y2, y3) \
 	VPUNPCKLQDQ c2, c0, c1; \
 	VPUNPCKHQDQ c2, c0, c3; \
@@ -829,8 +823,6 @@ blocks:
 	VPTESTMD.BCST special<>+44(SB), x, K2; \
 	VPADDD.BCST special<>+48(SB), x, x; \
 	VPADDD.BCST special<>+52(SB), x, K2, x
-
-// STORE_SCALED_BF16 stores x·s where half words are at least the bound, else 0.
 #define STORE_SCALED_BF16(c2, c0, c1, c3, off) \
 	VPUNPCKLQDQ c2, c0, c1; \
 	VPUNPCKHQDQ c2, c0, c3; \
@@ -883,7 +875,6 @@ blocks:
 	JNZ blocks
 	RETURN
 
-// STORE_SCALED_BF16_NT stores x·s where half words are at least the bound, else 0.
 #define STORE_SCALED_BF16_NT(c2, c0, c1, c3, off) \
 	VPUNPCKLQDQ c2, c0, c1; \
 	VPUNPCKHQDQ c2, c0, c3; \
@@ -951,20 +942,12 @@ CONSTANT(special, 44, 0x00010000) // 9.1835e-41
 CONSTANT(special, 48, 0x00007fff) // 4.5916e-41
 CONSTANT(special, 52, 0x00000001) // 1e-45
 GLOBL special<>(SB), RODATA|NOPTR, $56
-DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+0(SB)/4, $0
-DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+4(SB)/4, $0
-DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+8(SB)/4, $4
-DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+12(SB)/4, $0
-DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+16(SB)/4, $1
-DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+20(SB)/4, $0
-DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+24(SB)/4, $5
-DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+28(SB)/4, $0
-DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+32(SB)/4, $2
-DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+36(SB)/4, $0
-DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+40(SB)/4, $6
-DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+44(SB)/4, $0
-DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+48(SB)/4, $3
-DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+52(SB)/4, $0
-DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+56(SB)/4, $7
-DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+60(SB)/4, $0
+DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+0(SB)/8, $0x0000000000000000
+DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+8(SB)/8, $0x0000000000000004
+DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+16(SB)/8, $0x0000000000000001
+DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+24(SB)/8, $0x0000000000000005
+DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+32(SB)/8, $0x0000000000000002
+DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+40(SB)/8, $0x0000000000000006
+DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+48(SB)/8, $0x0000000000000003
+DATA lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>+56(SB)/8, $0x0000000000000007
 GLOBL lanes0_0_4_0_1_0_5_0_2_0_6_0_3_0_7_0<>(SB), RODATA|NOPTR, $64

@@ -127,8 +127,6 @@ blocks:
 	SCVTF_S4((off+1), (off+1)); \
 	FMUL_S4(18, (off+1), (off+1)); \
 	VST2.P [v3.S4, v4.S4], 32(R0)
-
-// STORE_16_BITS_BLOCK_HIGH stores a group of blocks as numbers of 16 bits in [0, 1).
 #define STORE_16_BITS_BLOCK_HIGH(v, v2, v3, v4, off) \
 	VTRN2 v.D2, v2.D2, v3.D2; \
 	VUSHR $16, v3.S4, v4.S4; \
@@ -139,8 +137,6 @@ blocks:
 	SCVTF_S4((off+1), (off+1)); \
 	FMUL_S4(18, (off+1), (off+1)); \
 	VST2.P [v3.S4, v4.S4], 32(R0)
-
-// STORE_16_BITS stores a group of blocks as numbers of 16 bits in [0, 1).
 #define STORE_16_BITS(v, v2, v3, v4, off) \
 	VTRN1 v.S4, v2.S4, V24.S4; \
 	VTRN2 v.S4, v2.S4, V25.S4; \
@@ -196,23 +192,19 @@ blocks:
 	BNE blocks
 	RET
 
-// STORE_AT_LEAST_BLOCK_LOW stores as bytes which halves of words are at least the bound.
+// STORE_AT_LEAST_BLOCK_LOW stores as bytes whether 16-bit halves of words are at least the bound.
 #define STORE_AT_LEAST_BLOCK_LOW(v, v2, v3, off, f) \
 	VTRN1 v.D2, v2.D2, v3.D2; \
 	CMHS_H8(18, off, off); \
 	XTN_B8(off, off); \
 	VAND V20.B16, v3.B16, v3.B16; \
 	FMOVD.P f, 8(R0)
-
-// STORE_AT_LEAST_BLOCK_HIGH stores as bytes which halves of words are at least the bound.
 #define STORE_AT_LEAST_BLOCK_HIGH(v, v2, v3, off, f) \
 	VTRN2 v.D2, v2.D2, v3.D2; \
 	CMHS_H8(18, off, off); \
 	XTN_B8(off, off); \
 	VAND V20.B16, v3.B16, v3.B16; \
 	FMOVD.P f, 8(R0)
-
-// STORE_AT_LEAST stores as bytes which halves of words are at least the bound.
 #define STORE_AT_LEAST(v, v2, v3, v4, off, f) \
 	VTRN1 v.S4, v2.S4, V24.S4; \
 	VTRN2 v.S4, v2.S4, V25.S4; \
@@ -443,8 +435,6 @@ CONSTANT4(special, 80, 0x00000004) // 6e-45
 CONSTANT4(special, 96, 0x37800000) // 1.5258789e-05
 CONSTANT4(special, 112, 0x01010101) // 2.3694278e-38
 GLOBL special<>(SB), RODATA|NOPTR, $128
-DATA lanes0_1_2_3<>+0(SB)/4, $0
-DATA lanes0_1_2_3<>+4(SB)/4, $1
-DATA lanes0_1_2_3<>+8(SB)/4, $2
-DATA lanes0_1_2_3<>+12(SB)/4, $3
+DATA lanes0_1_2_3<>+0(SB)/8, $0x0000000100000000
+DATA lanes0_1_2_3<>+8(SB)/8, $0x0000000300000002
 GLOBL lanes0_1_2_3<>(SB), RODATA|NOPTR, $16

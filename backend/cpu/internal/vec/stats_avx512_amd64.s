@@ -56,7 +56,7 @@ loop:
 	VMOVUPS Z14, 256(DI)
 	RETURN
 
-// MAGNITUDE joins a vector's largest magnitude and smallest one less 1, and leaves its exponent fields.
+// MAGNITUDE folds in a vector's largest magnitude and its smallest one less 1, and computes the exponent fields.
 #define MAGNITUDE(off, x) \
 	VMOVUPS off(DX)(AX*4), x; \
 	VPANDD.BCST stats<>+4(SB), x, x; \
@@ -91,7 +91,7 @@ loop:
 	VMOVUPS Z9, 64(DI)
 	RETURN
 
-// COUNT_FIELD counts the bytes of Y8 that are a number.
+// COUNT_FIELD counts the bytes of Y8 that equal a number.
 #define COUNT_FIELD(number, mask, count) \
 	VPCMPEQB number, Y8, mask; \
 	VPSUBB mask, count, count
@@ -219,92 +219,52 @@ loop:
 CONSTANT(stats, 0, 0xffffffff) // NaN
 CONSTANT(stats, 4, 0x7fffffff) // NaN
 GLOBL stats<>(SB), RODATA|NOPTR, $8
-DATA bytes0<>+0(SB)/4, $0
-DATA bytes0<>+4(SB)/4, $0
-DATA bytes0<>+8(SB)/4, $0
-DATA bytes0<>+12(SB)/4, $0
-DATA bytes0<>+16(SB)/4, $0
-DATA bytes0<>+20(SB)/4, $0
-DATA bytes0<>+24(SB)/4, $0
-DATA bytes0<>+28(SB)/4, $0
+DATA bytes0<>+0(SB)/8, $0x0000000000000000
+DATA bytes0<>+8(SB)/8, $0x0000000000000000
+DATA bytes0<>+16(SB)/8, $0x0000000000000000
+DATA bytes0<>+24(SB)/8, $0x0000000000000000
 GLOBL bytes0<>(SB), RODATA|NOPTR, $32
-DATA bytes1<>+0(SB)/4, $16843009
-DATA bytes1<>+4(SB)/4, $16843009
-DATA bytes1<>+8(SB)/4, $16843009
-DATA bytes1<>+12(SB)/4, $16843009
-DATA bytes1<>+16(SB)/4, $16843009
-DATA bytes1<>+20(SB)/4, $16843009
-DATA bytes1<>+24(SB)/4, $16843009
-DATA bytes1<>+28(SB)/4, $16843009
+DATA bytes1<>+0(SB)/8, $0x0101010101010101
+DATA bytes1<>+8(SB)/8, $0x0101010101010101
+DATA bytes1<>+16(SB)/8, $0x0101010101010101
+DATA bytes1<>+24(SB)/8, $0x0101010101010101
 GLOBL bytes1<>(SB), RODATA|NOPTR, $32
-DATA bytes2<>+0(SB)/4, $33686018
-DATA bytes2<>+4(SB)/4, $33686018
-DATA bytes2<>+8(SB)/4, $33686018
-DATA bytes2<>+12(SB)/4, $33686018
-DATA bytes2<>+16(SB)/4, $33686018
-DATA bytes2<>+20(SB)/4, $33686018
-DATA bytes2<>+24(SB)/4, $33686018
-DATA bytes2<>+28(SB)/4, $33686018
+DATA bytes2<>+0(SB)/8, $0x0202020202020202
+DATA bytes2<>+8(SB)/8, $0x0202020202020202
+DATA bytes2<>+16(SB)/8, $0x0202020202020202
+DATA bytes2<>+24(SB)/8, $0x0202020202020202
 GLOBL bytes2<>(SB), RODATA|NOPTR, $32
-DATA bytes3<>+0(SB)/4, $50529027
-DATA bytes3<>+4(SB)/4, $50529027
-DATA bytes3<>+8(SB)/4, $50529027
-DATA bytes3<>+12(SB)/4, $50529027
-DATA bytes3<>+16(SB)/4, $50529027
-DATA bytes3<>+20(SB)/4, $50529027
-DATA bytes3<>+24(SB)/4, $50529027
-DATA bytes3<>+28(SB)/4, $50529027
+DATA bytes3<>+0(SB)/8, $0x0303030303030303
+DATA bytes3<>+8(SB)/8, $0x0303030303030303
+DATA bytes3<>+16(SB)/8, $0x0303030303030303
+DATA bytes3<>+24(SB)/8, $0x0303030303030303
 GLOBL bytes3<>(SB), RODATA|NOPTR, $32
-DATA bytes4<>+0(SB)/4, $67372036
-DATA bytes4<>+4(SB)/4, $67372036
-DATA bytes4<>+8(SB)/4, $67372036
-DATA bytes4<>+12(SB)/4, $67372036
-DATA bytes4<>+16(SB)/4, $67372036
-DATA bytes4<>+20(SB)/4, $67372036
-DATA bytes4<>+24(SB)/4, $67372036
-DATA bytes4<>+28(SB)/4, $67372036
+DATA bytes4<>+0(SB)/8, $0x0404040404040404
+DATA bytes4<>+8(SB)/8, $0x0404040404040404
+DATA bytes4<>+16(SB)/8, $0x0404040404040404
+DATA bytes4<>+24(SB)/8, $0x0404040404040404
 GLOBL bytes4<>(SB), RODATA|NOPTR, $32
-DATA bytes5<>+0(SB)/4, $84215045
-DATA bytes5<>+4(SB)/4, $84215045
-DATA bytes5<>+8(SB)/4, $84215045
-DATA bytes5<>+12(SB)/4, $84215045
-DATA bytes5<>+16(SB)/4, $84215045
-DATA bytes5<>+20(SB)/4, $84215045
-DATA bytes5<>+24(SB)/4, $84215045
-DATA bytes5<>+28(SB)/4, $84215045
+DATA bytes5<>+0(SB)/8, $0x0505050505050505
+DATA bytes5<>+8(SB)/8, $0x0505050505050505
+DATA bytes5<>+16(SB)/8, $0x0505050505050505
+DATA bytes5<>+24(SB)/8, $0x0505050505050505
 GLOBL bytes5<>(SB), RODATA|NOPTR, $32
-DATA bytes6<>+0(SB)/4, $101058054
-DATA bytes6<>+4(SB)/4, $101058054
-DATA bytes6<>+8(SB)/4, $101058054
-DATA bytes6<>+12(SB)/4, $101058054
-DATA bytes6<>+16(SB)/4, $101058054
-DATA bytes6<>+20(SB)/4, $101058054
-DATA bytes6<>+24(SB)/4, $101058054
-DATA bytes6<>+28(SB)/4, $101058054
+DATA bytes6<>+0(SB)/8, $0x0606060606060606
+DATA bytes6<>+8(SB)/8, $0x0606060606060606
+DATA bytes6<>+16(SB)/8, $0x0606060606060606
+DATA bytes6<>+24(SB)/8, $0x0606060606060606
 GLOBL bytes6<>(SB), RODATA|NOPTR, $32
-DATA bytes7<>+0(SB)/4, $117901063
-DATA bytes7<>+4(SB)/4, $117901063
-DATA bytes7<>+8(SB)/4, $117901063
-DATA bytes7<>+12(SB)/4, $117901063
-DATA bytes7<>+16(SB)/4, $117901063
-DATA bytes7<>+20(SB)/4, $117901063
-DATA bytes7<>+24(SB)/4, $117901063
-DATA bytes7<>+28(SB)/4, $117901063
+DATA bytes7<>+0(SB)/8, $0x0707070707070707
+DATA bytes7<>+8(SB)/8, $0x0707070707070707
+DATA bytes7<>+16(SB)/8, $0x0707070707070707
+DATA bytes7<>+24(SB)/8, $0x0707070707070707
 GLOBL bytes7<>(SB), RODATA|NOPTR, $32
-DATA transpose<>+0(SB)/4, $403703808
-DATA transpose<>+4(SB)/4, $942680096
-DATA transpose<>+8(SB)/4, $420546817
-DATA transpose<>+12(SB)/4, $959523105
-DATA transpose<>+16(SB)/4, $437389826
-DATA transpose<>+20(SB)/4, $976366114
-DATA transpose<>+24(SB)/4, $454232835
-DATA transpose<>+28(SB)/4, $993209123
-DATA transpose<>+32(SB)/4, $471075844
-DATA transpose<>+36(SB)/4, $1010052132
-DATA transpose<>+40(SB)/4, $487918853
-DATA transpose<>+44(SB)/4, $1026895141
-DATA transpose<>+48(SB)/4, $504761862
-DATA transpose<>+52(SB)/4, $1043738150
-DATA transpose<>+56(SB)/4, $521604871
-DATA transpose<>+60(SB)/4, $1060581159
+DATA transpose<>+0(SB)/8, $0x3830282018100800
+DATA transpose<>+8(SB)/8, $0x3931292119110901
+DATA transpose<>+16(SB)/8, $0x3a322a221a120a02
+DATA transpose<>+24(SB)/8, $0x3b332b231b130b03
+DATA transpose<>+32(SB)/8, $0x3c342c241c140c04
+DATA transpose<>+40(SB)/8, $0x3d352d251d150d05
+DATA transpose<>+48(SB)/8, $0x3e362e261e160e06
+DATA transpose<>+56(SB)/8, $0x3f372f271f170f07
 GLOBL transpose<>(SB), RODATA|NOPTR, $64

@@ -39,7 +39,7 @@
 	VPAND tanh<>+448(SB), Y7, Y7; \
 	VPOR Y7, Y0, Y0
 
-// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+// UNARY_F32_F32 is a kernel of one operand: step computes the result from v0.
 #define UNARY_F32_F32(step) \
 	LOOP; \
 	VMOVUPS (SI)(AX*4), Y0; \

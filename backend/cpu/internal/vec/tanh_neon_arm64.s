@@ -4,8 +4,7 @@
 #include "macros_neon_arm64.h"
 
 // TANH_STEP is what tanh does to a vector: dst[i] = tanh a[i].
-#define TANH_STEP \
-	TANH_OF_V2(0)
+#define TANH_STEP TANH_OF_V2(0)
 
 // tanh: dst[i] = tanh a[i]
 // func tanhNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -23,8 +22,7 @@ TEXT ·tanhNEON(SB), NOSPLIT, $0-24
 	UNARY_F32_F32(TANH_STEP)
 
 // SIGMOID_STEP is what sigmoid does to a vector: dst[i] = 1/(1+e to the power of -a[i]).
-#define SIGMOID_STEP \
-	SIGMOID_OF(240, 256)
+#define SIGMOID_STEP SIGMOID_OF(240, 256)
 
 // sigmoid: dst[i] = 1/(1+e to the power of -a[i])
 // func sigmoidNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)

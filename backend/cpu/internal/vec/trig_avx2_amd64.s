@@ -36,7 +36,7 @@
 	VPSLLD $31, Y1, Y1; \
 	VPXOR Y1, Y0, Y0
 
-// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+// UNARY_F32_F32 is a kernel of one operand: step computes the result from v0.
 #define UNARY_F32_F32(step) \
 	LOOP; \
 	VMOVUPS (SI)(AX*4), Y0; \

@@ -4,10 +4,9 @@
 #include "macros_avx2_amd64.h"
 
 // NEG_STEP is what neg does to a vector: dst[i] = -a[i].
-#define NEG_STEP \
-	VPXOR unary<>+0(SB), Y0, Y0
+#define NEG_STEP VPXOR unary<>+0(SB), Y0, Y0
 
-// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+// UNARY_F32_F32 is a kernel of one operand: step computes the result from v0.
 #define UNARY_F32_F32(step) \
 	LOOP; \
 	VMOVUPS (SI)(AX*4), Y0; \
@@ -30,8 +29,7 @@ TEXT ·negAVX2(SB), NOSPLIT, $64-24
 	UNARY_F32_F32(NEG_STEP)
 
 // ABS_STEP is what abs does to a vector: dst[i] = a[i] without its sign.
-#define ABS_STEP \
-	VPAND unary<>+64(SB), Y0, Y0
+#define ABS_STEP VPAND unary<>+64(SB), Y0, Y0
 
 // abs: dst[i] = a[i] without its sign
 // func absAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -40,8 +38,7 @@ TEXT ·absAVX2(SB), NOSPLIT, $64-24
 	UNARY_F32_F32(ABS_STEP)
 
 // SQUARE_STEP is what square does to a vector: dst[i] = a[i] * a[i].
-#define SQUARE_STEP \
-	VMULPS Y0, Y0, Y0
+#define SQUARE_STEP VMULPS Y0, Y0, Y0
 
 // square: dst[i] = a[i] * a[i]
 // func squareAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -75,8 +72,7 @@ TEXT ·signAVX2(SB), NOSPLIT, $64-24
 	UNARY_F32_F32(SIGN_STEP)
 
 // SQRT_STEP is what sqrt does to a vector: dst[i] = √a[i].
-#define SQRT_STEP \
-	VSQRTPS Y0, Y0
+#define SQRT_STEP VSQRTPS Y0, Y0
 
 // sqrt: dst[i] = √a[i]
 // func sqrtAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)

@@ -4,8 +4,7 @@
 #include "macros_avx512_amd64.h"
 
 // NEG_STEP is what neg does to a vector: dst[i] = -a[i].
-#define NEG_STEP \
-	VPXORD.BCST unary<>+0(SB), Z0, Z0
+#define NEG_STEP VPXORD.BCST unary<>+0(SB), Z0, Z0
 
 // neg: dst[i] = -a[i]
 // func negAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -14,8 +13,7 @@ TEXT ·negAVX512(SB), NOSPLIT, $0-24
 	UNARY_F32_F32(NEG_STEP)
 
 // ABS_STEP is what abs does to a vector: dst[i] = a[i] without its sign.
-#define ABS_STEP \
-	VPANDD.BCST unary<>+4(SB), Z0, Z0
+#define ABS_STEP VPANDD.BCST unary<>+4(SB), Z0, Z0
 
 // abs: dst[i] = a[i] without its sign
 // func absAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -24,8 +22,7 @@ TEXT ·absAVX512(SB), NOSPLIT, $0-24
 	UNARY_F32_F32(ABS_STEP)
 
 // SQUARE_STEP is what square does to a vector: dst[i] = a[i] * a[i].
-#define SQUARE_STEP \
-	VMULPS Z0, Z0, Z0
+#define SQUARE_STEP VMULPS Z0, Z0, Z0
 
 // square: dst[i] = a[i] * a[i]
 // func squareAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -59,8 +56,7 @@ TEXT ·signAVX512(SB), NOSPLIT, $0-24
 	UNARY_F32_F32(SIGN_STEP)
 
 // SQRT_STEP is what sqrt does to a vector: dst[i] = √a[i].
-#define SQRT_STEP \
-	VSQRTPS Z0, Z0
+#define SQRT_STEP VSQRTPS Z0, Z0
 
 // sqrt: dst[i] = √a[i]
 // func sqrtAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)

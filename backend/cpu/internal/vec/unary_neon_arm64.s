@@ -4,10 +4,7 @@
 #include "macros_neon_arm64.h"
 
 // NEG_STEP is what neg does to a vector: dst[i] = -a[i].
-#define NEG_STEP \
-	VEOR V16.B16, V0.B16, V0.B16
-
-// NEG_VECTOR is what neg does to a vector: dst[i] = -a[i].
+#define NEG_STEP VEOR V16.B16, V0.B16, V0.B16
 #define NEG_VECTOR(off) \
 	FMOVQ off(R1), F0; \
 	NEG_STEP; \
@@ -22,10 +19,7 @@ TEXT ·negNEON(SB), NOSPLIT, $0-24
 	UNARY_F32_F32_V2(NEG_VECTOR, NEG_STEP)
 
 // ABS_STEP is what abs does to a vector: dst[i] = a[i] without its sign.
-#define ABS_STEP \
-	VAND V16.B16, V0.B16, V0.B16
-
-// ABS_VECTOR is what abs does to a vector: dst[i] = a[i] without its sign.
+#define ABS_STEP VAND V16.B16, V0.B16, V0.B16
 #define ABS_VECTOR(off) \
 	FMOVQ off(R1), F0; \
 	ABS_STEP; \
@@ -40,10 +34,7 @@ TEXT ·absNEON(SB), NOSPLIT, $0-24
 	UNARY_F32_F32_V2(ABS_VECTOR, ABS_STEP)
 
 // SQUARE_STEP is what square does to a vector: dst[i] = a[i] * a[i].
-#define SQUARE_STEP \
-	FMUL_S4(0, 0, 0)
-
-// SQUARE_VECTOR is what square does to a vector: dst[i] = a[i] * a[i].
+#define SQUARE_STEP FMUL_S4(0, 0, 0)
 #define SQUARE_VECTOR(off) \
 	FMOVQ off(R1), F0; \
 	SQUARE_STEP; \
@@ -60,8 +51,6 @@ TEXT ·squareNEON(SB), NOSPLIT, $0-24
 	VEOR V1.B16, V1.B16, V1.B16; \
 	FCMGT_S4(0, 1, 28); \
 	VBIT V28.B16, V1.B16, V0.B16
-
-// RELU_VECTOR is what relu does to a vector: dst[i] = 0 if a[i] < 0, else a[i].
 #define RELU_VECTOR(off) \
 	FMOVQ off(R1), F0; \
 	RELU_STEP; \
@@ -80,8 +69,6 @@ TEXT ·reluNEON(SB), NOSPLIT, $0-24
 	FCMGT_S4(0, 1, 26); \
 	VBIT V27.B16, V16.B16, V0.B16; \
 	VBIT V26.B16, V17.B16, V0.B16
-
-// SIGN_VECTOR is what sign does to a vector: dst[i] = ±1 by the sign of a[i]; ±0 and NaN stay.
 #define SIGN_VECTOR(off) \
 	FMOVQ off(R1), F0; \
 	SIGN_STEP; \
@@ -97,10 +84,7 @@ TEXT ·signNEON(SB), NOSPLIT, $0-24
 	UNARY_F32_F32_V2(SIGN_VECTOR, SIGN_STEP)
 
 // SQRT_STEP is what sqrt does to a vector: dst[i] = √a[i].
-#define SQRT_STEP \
-	FSQRT_S4(0, 0)
-
-// SQRT_VECTOR is what sqrt does to a vector: dst[i] = √a[i].
+#define SQRT_STEP FSQRT_S4(0, 0)
 #define SQRT_VECTOR(off) \
 	FMOVQ off(R1), F0; \
 	SQRT_STEP; \
@@ -117,8 +101,6 @@ TEXT ·sqrtNEON(SB), NOSPLIT, $0-24
 	FSQRT_S4(0, 0); \
 	FMOVQ 32(R9), F1; \
 	FDIV_S4(0, 1, 0)
-
-// RSQRT_VECTOR is what rsqrt does to a vector: dst[i] = 1/√a[i].
 #define RSQRT_VECTOR(off) \
 	FMOVQ off(R1), F0; \
 	RSQRT_STEP; \
@@ -135,8 +117,6 @@ TEXT ·rsqrtNEON(SB), NOSPLIT, $0-24
 #define RECIPROCAL_STEP \
 	FMOVQ 32(R9), F1; \
 	FDIV_S4(0, 1, 0)
-
-// RECIPROCAL_VECTOR is what reciprocal does to a vector: dst[i] = 1/a[i].
 #define RECIPROCAL_VECTOR(off) \
 	FMOVQ off(R1), F0; \
 	RECIPROCAL_STEP; \

@@ -1,10 +1,10 @@
-// Package amd64 has the instructions of amd64 that Go's assembler does not
-// know, as macros for the files of the generators: [Encodings] is
-// their definitions, and a function for each instruction returns its call.
+// Package amd64 has the instructions of amd64 that Go's assembler does not know, as macros for
+// the generated files: [Encodings] returns their definitions, and a function for each
+// instruction returns its call.
 //
-// Arguments of the macros are the numbers of registers, in the order of Go's
-// assembler: the result comes last. Encodings are those of the Intel SDM volume
-// 2: section 2.7 for EVEX, 2.3 for VEX.
+// Arguments of the macros are the numbers of registers, in the order of Go's assembler: the
+// result is the last. The encodings are those of the Intel SDM volume 2, sections 2.7 (EVEX)
+// and 2.3 (VEX).
 package amd64
 
 import (
@@ -14,15 +14,15 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/asm"
 )
 
-// encoding is a macro: its name, parameters, what it does, and its bytes. A last
-// element that is four bytes begins with "LONG ".
+// encoding is a macro: its name, parameters, meaning and bytes. A last element of four bytes
+// begins with "LONG ".
 type encoding struct {
 	name, params, doc string
 	bytes             []string
 }
 
-// evex is an instruction on 512-bit registers of map 0F38 with W0: opcode with
-// prefix pp (2 for F3, 3 for F2); rm, vvvv and reg are parameters or numbers.
+// evex returns the bytes of an instruction on 512-bit registers of map 0F38 with W0: opcode
+// with prefix pp (2 for F3, 3 for F2); rm, vvvv and reg are parameters or numbers.
 func evex(opcode, pp int, rm, vvvv, reg string) []string {
 	return []string{
 		"0x62",
@@ -34,13 +34,13 @@ func evex(opcode, pp int, rm, vvvv, reg string) []string {
 	}
 }
 
-// vex is an instruction of map 0F38 on registers below 8.
+// vex returns the bytes of an instruction of map 0F38 on registers below 8.
 func vex(opcode, pp int, rm, vvvv, reg string) []string {
 	return []string{"0xc4", "0xe2", fmt.Sprintf("(0x%02x^(%s&15)<<3)", 0x78|pp, vvvv), fmt.Sprintf("0x%02x", opcode), fmt.Sprintf("(0xc0|(%s<<3)|%s)", reg, rm)}
 }
 
-// vexMemory is vex with an address of base and index, and a displacement if disp
-// is not empty. Base is neither BP nor R13.
+// vexMemory is vex with an address of base and index, and a displacement if disp is not empty.
+// Base must not be BP or R13.
 func vexMemory(opcode, pp int, disp, base, index, reg string) []string {
 	code := []string{"0xc4", fmt.Sprintf("(0xe2^(%s&8)<<2^(%s&8)<<3)", base, index), fmt.Sprintf("0x%02x", 0x78|pp), fmt.Sprintf("0x%02x", opcode)}
 	if disp == "" {
@@ -83,7 +83,7 @@ const (
 
 var regNames = map[Reg]string{AX: "AX", DX: "DX", BX: "BX", SI: "SI", DI: "DI", R8: "R8", R9: "R9", R11: "R11", R12: "R12"}
 
-// String is the macro with the number of a register.
+// String returns the macro with the number of a register.
 func (r Reg) String() string { return "NUM_" + regNames[r] }
 
 // Encodings returns the definitions of the macros.
@@ -125,17 +125,16 @@ func VCVTNE2PS2BF16(low, high, to int) string {
 // VCVTNEPS2BF16 rounds a register to bfloat16 in the lower half of another.
 func VCVTNEPS2BF16(from, to int) string { return fmt.Sprintf("VCVTNEPS2BF16(%d, %d)", from, to) }
 
-// Prefetchw prefetches the line disp bytes behind base, which is not above 7, for
-// a write.
+// Prefetchw prefetches the line disp bytes after base, which must be below 8, with write
+// intent.
 func Prefetchw(disp int, base Reg) string { return fmt.Sprintf("PREFETCHW(%d, %v)", disp, base) }
 
-// PrefetchwAX is Prefetchw behind base plus AX<<shift.
+// PrefetchwAX is Prefetchw for base plus AX<<shift.
 func PrefetchwAX(disp int, base Reg, shift int) string {
 	return fmt.Sprintf("PREFETCHW_AX(%d, %v, %d)", disp, base, shift)
 }
 
-// TileLoad loads a tile register: rows that are the register stride apart, from
-// disp bytes behind base on.
+// TileLoad loads a tile register: rows stride bytes apart, from disp bytes after base on.
 func TileLoad(tile int, base, stride Reg, disp int) string {
 	if disp != 0 {
 		return fmt.Sprintf("TILELOADD_AT(%d, %v, %v, %d)", disp, base, stride, tile)

@@ -1,13 +1,11 @@
-// Package arm64 has the vector instructions of arm64 for the generators of
-// assembly: those that Go's assembler knows in its form, the others as macros,
-// of which [Encodings] is the definitions.
+// Package arm64 has the vector instructions of arm64 for the generators of assembly: those of
+// Go's assembler in its syntax, and the others as macros. [Encodings] returns the definitions.
 //
-// Main types: [Ins] is one instruction's line; [Shift], [Ext] and [ByElement]
-// are those with a number.
+// Main functions: [Ins] returns the line of an instruction; [Shift], [Ext] and [ByElement]
+// those with a number.
 //
-// Encodings are those of the Arm Architecture Reference Manual, sections C7.2
-// and C8. The test assembles every macro and holds it against a disassembler,
-// where there is one.
+// The encodings are those of the Arm Architecture Reference Manual, sections C7.2 and C8. The
+// test assembles every macro and compares it with a disassembler, if one is installed.
 package arm64
 
 import (
@@ -19,8 +17,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/asm"
 )
 
-// form is an instruction: its bits without registers, and how the lanes of its
-// operands are arranged, the result first. Those that Go knows have its name.
+// form is an instruction: its bits without registers, and the arrangements of its operands,
+// the result first. Instructions that Go's assembler knows have its name.
 type form struct {
 	code  uint32
 	lanes string
@@ -44,14 +42,14 @@ var forms = map[string]form{
 
 	"FADD.2D": {0x4e60d400, d2, ""}, "FSUB.2D": {0x4ee0d400, d2, ""}, "FMUL.2D": {0x6e60dc00, d2, ""}, "FMLA.2D": {0x4e60cc00, d2, "VFMLA"},
 	"FCMEQ.2D": {0x4e60e400, d2, ""}, "FCMGT.2D": {0x6ee0e400, d2, ""},
-	"FADDP.D": {0x7e70d800, "D 2D", ""}, // of a vector to a number
+	"FADDP.D": {0x7e70d800, "D 2D", ""}, // pairwise sum of a vector, to a scalar
 
 	"FCVTL": {0x0e217800, "4S 4H", ""}, "FCVTN": {0x0e216800, "4H 4S", ""},
 	"FCVTL.2D": {0x0e617800, "2D 2S", ""}, "FCVTL2.2D": {0x4e617800, "2D 4S", ""},
 
 	"ADD": {0x4ea08400, s4, "VADD"}, "SUB": {0x6ea08400, s4, "VSUB"},
 	"CMTST": {0x4ea08c00, s4, "VCMTST"}, "CMGT": {0x4ea03400, s4, ""}, "CMEQ": {0x6ea08c00, s4, "VCMEQ"},
-	"CMHS.8H": {0x6e603c00, "8H 8H 8H", ""}, // not less, without signs
+	"CMHS.8H": {0x6e603c00, "8H 8H 8H", ""}, // unsigned greater or equal
 	"AND":     {0x4e201c00, b, "VAND"}, "BIC": {0x4e601c00, b, ""}, "ORR": {0x4ea01c00, b, "VORR"}, "EOR": {0x6e201c00, b, "VEOR"},
 	"BSL": {0x6e601c00, b, "VBSL"}, "BIT": {0x6ea01c00, b, "VBIT"}, "BIF": {0x6ee01c00, b, "VBIF"},
 	"MVN":  {0x6e205800, "16B 16B", ""},
@@ -62,14 +60,14 @@ var forms = map[string]form{
 	"ZIP1": {0x4e803800, s4, "VZIP1"}, "ZIP2": {0x4e807800, s4, "VZIP2"},
 	"ZIP1.8H": {0x4e403800, "8H 8H 8H", "VZIP1"}, "ZIP2.8H": {0x4e407800, "8H 8H 8H", "VZIP2"},
 	"XTN": {0x0e612800, "4H 4S", ""}, "XTN.8B": {0x0e212800, "8B 8H", ""},
-	"USHLL": {0x2f10a400, "4S 4H", ""}, "USHLL.8H": {0x2f08a400, "8H 8B", ""}, // by 0
-	"SHLL":  {0x2e613800, "4S 4H", ""}, // by 16
+	"USHLL": {0x2f10a400, "4S 4H", ""}, "USHLL.8H": {0x2f08a400, "8H 8B", ""}, // shift by 0
+	"SHLL":  {0x2e613800, "4S 4H", ""}, // shift by 16
 	"UMULL": {0x2ea0c000, "2D 2S 2S", ""}, "UMULL2": {0x6ea0c000, "2D 4S 4S", ""},
 	"UMAXV": {0x6eb0a800, "S 4S", ""}, "UMINV": {0x6eb1a800, "S 4S", ""},
 }
 
-// Ins is the line of an instruction by its name, with a suffix where it comes
-// in several arrangements, and its registers, the result first.
+// Ins returns the line of an instruction. The name has a suffix if the instruction has several
+// arrangements; regs has the result first.
 func Ins(name string, regs ...int) string {
 	f, ok := forms[name]
 	lanes := strings.Fields(f.lanes)
@@ -91,15 +89,15 @@ func Ins(name string, regs ...int) string {
 	return fmt.Sprintf("%s(%s)", macro(name, lanes[0]), strings.Join(operands, ", "))
 }
 
-// macro is the name of an instruction's macro: with the arrangement of its
-// result, as Go's assembler writes it.
+// macro returns the name of an instruction's macro, with the arrangement of its result in Go's
+// syntax.
 func macro(name, lanes string) string {
 	base, _, _ := strings.Cut(name, ".")
 	return base + "_" + lanes[len(lanes)-1:] + lanes[:len(lanes)-1]
 }
 
-// Encodings returns the definitions of the macros. Their arguments are the
-// numbers of registers, the result last.
+// Encodings returns the definitions of the macros. Their arguments are the numbers of
+// registers, the result last.
 func Encodings() []asm.Definition {
 	var list []asm.Definition
 	define := func(name, params, word, means string) {
@@ -114,7 +112,7 @@ func Encodings() []asm.Definition {
 		operands := make([]string, len(lanes))
 		for i, l := range lanes {
 			operands[i] = fmt.Sprintf("V%s.%s", fields[i], l)
-			if len(l) == 1 { // a number
+			if len(l) == 1 { // a scalar
 				operands[i] = l + fields[i]
 			}
 		}
@@ -144,19 +142,17 @@ func Encodings() []asm.Definition {
 // fields are the parameters of an encoding: the result and the operands.
 var fields = []string{"d", "n", "m"}
 
-// ByElement is the line of FMLA with one element of the last register for all
-// lanes.
+// ByElement returns the line of FMLA with one element of y for all lanes.
 func ByElement(to, x, y, element int) string {
 	return fmt.Sprintf("FMLA_LANE(%d, %d, %d, %d)", y, element, x, to)
 }
 
-// DotByElement is the line of SDOT with the four bytes of one element of y for all
-// lanes.
+// DotByElement returns the line of SDOT with the four bytes of one element of y for all lanes.
 func DotByElement(to, x, y, element int) string {
 	return fmt.Sprintf("SDOT_LANE(%d, %d, %d, %d)", y, element, x, to)
 }
 
-// Shift is the line of a shift of four lanes by a number: SHL, USHR or SSHR.
+// Shift returns the line of a shift of four lanes by a constant: SHL, USHR or SSHR.
 func Shift(name string, to, from, by int) string {
 	switch name {
 	case "SHL":
@@ -167,17 +163,17 @@ func Shift(name string, to, from, by int) string {
 	return fmt.Sprintf("SSHR_S4(%d, %d, %d)", by, from, to)
 }
 
-// Ext is the line that takes 16 bytes from two registers, from a byte of the
+// Ext returns the line of EXT, which takes 16 bytes of two registers, from byte from of the
 // first on.
 func Ext(to, first, second, from int) string {
 	return fmt.Sprintf("VEXT $%d, V%d.B16, V%d.B16, V%d.B16", from, second, first, to)
 }
 
-// Move is the line that copies a register.
+// Move returns the line that copies a register.
 func Move(to, from int) string { return fmt.Sprintf("VMOV V%d.B16, V%d.B16", from, to) }
 
-// StorePair is the line that stores two registers at an address, a multiple of
-// 16 bytes after a pointer, past the caches if that is of use.
+// StorePair returns the line that stores two registers offset bytes after pointer, a multiple
+// of 16, with the non-temporal hint.
 func StorePair(first, second, pointer, offset int) string {
 	return fmt.Sprintf("STNP(%d, %d, %d, %d)", first, second, offset, pointer)
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// arguments of a function in Go, and how instructions name them.
+// The registers and operands that name a Go function's arguments in instructions.
 var (
 	declared = regexp.MustCompile(`(?m)^// func (\w+)\((.*?)\)(?: \(?(.*?)\)?)?$`)
 	argument = regexp.MustCompile(`^(\w+)\+(\d+)\(FP\)$`)
@@ -16,7 +16,7 @@ var (
 // sizes are the bytes of the types of arguments.
 var sizes = map[string]int{"unsafe.Pointer": 8, "int": 8, "uint": 8, "float64": 8, "float32": 4, "uint32": 4}
 
-// offsets returns where the arguments of a function lie, and its results.
+// offsets returns the offsets of a function's arguments and results in its frame.
 func offsets(params, results string) (map[string]int, error) {
 	at, places := 0, map[string]int{}
 	for i, list := range []string{params, results} {
@@ -51,9 +51,8 @@ func offsets(params, results string) (map[string]int, error) {
 	return places, nil
 }
 
-// checkArguments compares the arguments that instructions name with the
-// declaration in the comment of their function. Go vet does so too, but not in
-// macros.
+// checkArguments compares the arguments that instructions name with the declaration in the
+// comment of their function. Go vet does this, too, but not in macros.
 func (f *File) checkArguments() error {
 	for _, it := range f.items {
 		m := declared.FindStringSubmatch(it.head)

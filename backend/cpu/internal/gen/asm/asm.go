@@ -1,19 +1,17 @@
 // Package asm writes files of Go assembly whose repeated parts are macros.
 //
-// A generator writes instructions, one to a line, and names the parts that a
-// reader thinks in: [File.Block]. The package compares all blocks of a name,
-// makes their differences parameters, and writes a #define and calls of it.
-// So a macro cannot depart from the instructions that the generator wrote:
-// expanded, the file has exactly those.
+// A generator writes instructions, one to a line, and gives the meaningful parts names:
+// [File.Block]. The package compares all blocks of a name, makes their differences parameters,
+// and writes a #define and its calls. So a macro always has the instructions that the
+// generator wrote: expanded, the file consists of exactly those.
 //
-// Main types: [File] is one file; [Unit] is the files of an instruction set,
-// which share a header of the macros that several of them use; [Package] is all
-// files of a Go package.
+// Main types: [File] is one file; [Unit] is the files of an instruction set, which share a
+// header of the macros that several of them use; [Package] is all files of a Go package.
 //
 // Rules:
 //
 //   - Blocks of a name must have the same instructions in the same order.
-//     Operands may differ. Blocks that differ otherwise need names of their own.
+//     Operands may differ. Blocks that differ otherwise need different names.
 //   - Every name has a line of documentation in [Unit.Docs].
 //   - A macro that would save no line is written out.
 package asm
@@ -28,22 +26,22 @@ import (
 type File struct {
 	Name  string // without extension, as in "exp_avx512_amd64"
 	items []*item
-	code  *[]*node // what is being written: of a function or a block
+	code  *[]*node // the function or block that is being written
 }
 
 // item is a function, or text outside functions.
 type item struct {
-	head string // TEXT with the comment before it, or the text
+	head string // the comment and TEXT line of a function, or the text
 	code []*node
 }
 
 // node is an instruction, a label, or a block.
 type node struct {
-	line  // unless block is set
+	line  // valid unless block is set
 	block *block
 }
 
-// line is an instruction, label or call of a macro by its parts.
+// line is an instruction, a label or a call of a macro, in its parts.
 type line struct {
 	name     string // of the instruction or macro; a label with its colon
 	operands []string
@@ -61,9 +59,9 @@ type block struct {
 	use   *line // the call of its macro; nil if it is written out
 }
 
-// Hint gives an operand of a block the name of the macro's parameter. Value is
-// what the operand is in this block: a register or another string, or a number,
-// of which other numbers of the block may be multiples, or sums with it.
+// Hint names the macro's parameter for an operand of a block. Value is the operand in this
+// block: a register or another string, or a number. Other numbers of the block may be
+// multiples of it, or sums with it.
 type Hint struct {
 	Name  string
 	Value any // string or int
@@ -88,7 +86,7 @@ func (f *File) Text(head string) {
 	f.code = &it.code
 }
 
-// Raw writes text outside functions, behind the last one.
+// Raw writes text outside functions, after the last one.
 func (f *File) Raw(text string) {
 	f.items = append(f.items, &item{head: text})
 	f.code = nil
@@ -120,19 +118,18 @@ func (f *File) Block(name string, body func(), hints ...Hint) {
 	}
 }
 
-// Macro is a Block that is a macro however short it is, so that it can be an
-// argument of others. Its parameters are the hints, in order, also where all
-// calls agree.
+// Macro is a Block that is a macro even if it is short, so that it can be an argument of other
+// macros. Its parameters are the hints, in order, even if all calls have the same values.
 func (f *File) Macro(name string, body func(), hints ...Hint) {
 	b := &block{name: name, file: f, hints: hints, keep: true}
 	b.code = f.Capture(body)
 	*f.code = append(*f.code, &node{block: b})
 }
 
-// Code is what a function wrote.
+// Code is the instructions that a function has written.
 type Code = []*node
 
-// Capture returns what body writes instead of appending it.
+// Capture returns the instructions that body writes, instead of appending them.
 func (f *File) Capture(body func()) Code {
 	outer := f.code
 	var code []*node
@@ -142,7 +139,7 @@ func (f *File) Capture(body func()) Code {
 	return code
 }
 
-// Append writes what Capture returned.
+// Append writes the code of Capture.
 func (f *File) Append(code Code) { *f.code = append(*f.code, code...) }
 
 // Count returns the number of instructions and labels of a code.
@@ -158,7 +155,7 @@ func Count(code Code) int {
 	return n
 }
 
-// Mentions reports whether an operand of a code has a text.
+// Mentions reports whether text occurs in an operand of a code.
 func Mentions(code Code, text string) bool {
 	for _, x := range code {
 		if x.block != nil && Mentions(x.block.code, text) {
@@ -173,7 +170,7 @@ func Mentions(code Code, text string) bool {
 	return false
 }
 
-// parse takes an instruction apart.
+// parse splits an instruction into its parts.
 func parse(text string) line {
 	text = strings.TrimSpace(text)
 	var l line
@@ -195,7 +192,7 @@ func parse(text string) line {
 		l.call = true
 		rest = strings.TrimSuffix(rest[1:], ")")
 	}
-	if strings.Contains(rest, ";") { // bytes
+	if strings.Contains(rest, ";") { // encoded as bytes
 		l.operands = []string{rest}
 		return l
 	}
@@ -231,7 +228,7 @@ func split(text string) []string {
 	return out
 }
 
-// String is the line without its tab.
+// String returns the line without its leading tab.
 func (l line) String() string {
 	s := l.name
 	switch {
@@ -248,7 +245,7 @@ func (l line) String() string {
 
 func (l line) label() bool { return strings.HasSuffix(l.name, ":") }
 
-// flat is a code without blocks whose macros are not used.
+// flat returns a code in which the blocks without a macro are written out.
 func flat(code []*node) []line {
 	var out []line
 	for _, n := range code {
@@ -264,7 +261,7 @@ func flat(code []*node) []line {
 	return out
 }
 
-// expanded is a code without blocks.
+// expanded returns a code in which all blocks are written out.
 func expanded(code []*node) []line {
 	var out []line
 	for _, n := range code {

@@ -68,7 +68,7 @@ label: \
 	DECQ CX; \
 	JNZ label
 `
-	for _, want := range []string{loop, "#define SUB(u) \\\n\tSUBQ $u, AX\n", "\tLOOP(loopd, SUB)\n", "#include \"macros.h\"\n"} {
+	for _, want := range []string{loop, "#define SUB(u) SUBQ $u, AX\n", "\tLOOP(loopd, SUB)\n", "#include \"macros.h\"\n"} {
 		if !strings.Contains(files["a.s"], want) {
 			t.Errorf("a.s has no\n%s:\n%s", want, files["a.s"])
 		}
@@ -81,6 +81,44 @@ label: \
 				t.Errorf("%s: %s is %s with macros and %s without", name, f, got[f], code)
 			}
 		}
+	}
+}
+
+// TestFamilies: the comment of macros whose names differ in numbers stands before the first
+// one, and no empty line between them.
+func TestFamilies(t *testing.T) {
+	f := NewFile("a")
+	f.Text(strings.ReplaceAll(head, "%", "f"))
+	for range 2 {
+		for n := range 2 {
+			f.Block("STEP_"+strconv.Itoa(n), func() {
+				for range 4 + n {
+					f.Line("INCQ AX")
+				}
+			})
+		}
+	}
+	u := &Unit{Docs: map[string]string{"STEP": "is a step."}, Files: []*File{f}}
+	files, err := u.Write()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `
+// STEP_0 is a step.
+#define STEP_0 \
+	INCQ AX; \
+	INCQ AX; \
+	INCQ AX; \
+	INCQ AX
+#define STEP_1 \
+	INCQ AX; \
+	INCQ AX; \
+	INCQ AX; \
+	INCQ AX; \
+	INCQ AX
+`
+	if !strings.Contains(files["a.s"], want) {
+		t.Errorf("got\n%s", files["a.s"])
 	}
 }
 

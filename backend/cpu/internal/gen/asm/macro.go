@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// Unit is files that are written together: those of an instruction set.
+// Unit is the files of an instruction set, which are written together.
 type Unit struct {
 	Header    string            // its name, without extension
-	Preface   string            // begins every file
-	Encodings []Definition      // of instructions, for the header as far as they are used
-	Docs      map[string]string // of macros, by name without the numbers behind it
-	Variants  bool              // whether blocks of a name may differ: then they are macros of the name with V2 and so on
+	Preface   string            // the text at the start of every file
+	Encodings []Definition      // of instructions; the header has those that are used
+	Docs      map[string]string // of macros, by name without the numbers at its end
+	Variants  bool              // blocks of a name may differ: further macros have the suffixes V2, V3, …
 	Files     []*File
 
 	undocumented []string
@@ -24,7 +24,7 @@ type Unit struct {
 // Definition is a macro written by hand.
 type Definition struct {
 	Name string
-	Text string // #define and what comes before it
+	Text string // the comment and the #define
 }
 
 // macro is a #define.
@@ -32,9 +32,9 @@ type macro struct {
 	name   string
 	params []string
 	body   []line
-	files  map[*File]bool // that use it
-	local  bool           // it must be in its file
-	keep   bool           // it may be an argument of others
+	files  map[*File]bool // the files that use it
+	local  bool           // it belongs to one file and not to the header
+	keep   bool           // it may be an argument of other macros, so it must not be written out
 }
 
 // Write returns the contents of the files by name.
@@ -66,9 +66,9 @@ func (u *Unit) Write() (map[string]string, error) {
 		byName[b.name] = append(byName[b.name], b)
 	}
 	var macros []*macro
-	made := map[string]*macro{} // by name, and by file and name
+	defined := map[string]*macro{} // by name, and by file and name
 	for _, name := range names {
-		ms, err := u.define(name, byName[name], made)
+		ms, err := u.define(name, byName[name], defined)
 		if err != nil {
 			return nil, err
 		}
@@ -80,7 +80,7 @@ func (u *Unit) Write() (map[string]string, error) {
 	return u.render(macros), nil
 }
 
-// order sorts the names of blocks so that those within come first.
+// order sorts the names of blocks so that inner blocks come before outer ones.
 func order(blocks []*block) ([]string, error) {
 	inner := map[string]map[string]bool{}
 	var all []string
@@ -123,9 +123,9 @@ func order(blocks []*block) ([]string, error) {
 	return out, nil
 }
 
-// define makes the macros of a name: one for all files, or, where these have
-// symbols of their own in it, one for each.
-func (u *Unit) define(name string, blocks []*block, made map[string]*macro) ([]*macro, error) {
+// define makes the macros of a name: one for all files, or one for each file if the files use
+// different symbols in it.
+func (u *Unit) define(name string, blocks []*block, defined map[string]*macro) ([]*macro, error) {
 	groups := [][]*block{blocks}
 	byFile := map[*File][]*block{}
 	var files []*File
@@ -139,7 +139,7 @@ func (u *Unit) define(name string, blocks []*block, made map[string]*macro) ([]*
 	if len(files) > 1 {
 		for _, b := range blocks {
 			for _, l := range flat(b.code) {
-				if m := lookup(made, b.file, l.name); m != nil && m.local {
+				if m := lookup(defined, b.file, l.name); m != nil && m.local {
 					local = true
 				}
 				for _, o := range l.operands {
@@ -191,23 +191,23 @@ func (u *Unit) define(name string, blocks []*block, made map[string]*macro) ([]*
 		}
 		m.local = local
 		if local {
-			made[g[0].file.Name+"/"+name] = m
+			defined[g[0].file.Name+"/"+name] = m
 		} else {
-			made[name] = m
+			defined[name] = m
 		}
 		out = append(out, m)
 	}
 	return out, nil
 }
 
-func lookup(made map[string]*macro, f *File, name string) *macro {
-	if m := made[f.Name+"/"+name]; m != nil {
+func lookup(defined map[string]*macro, f *File, name string) *macro {
+	if m := defined[f.Name+"/"+name]; m != nil {
 		return m
 	}
-	return made[name]
+	return defined[name]
 }
 
-// unify makes a macro of blocks, nil if it would save nothing, and their calls.
+// unify returns a macro for blocks and its calls. The macro is nil if it would save no line.
 func (u *Unit) unify(name string, blocks []*block) (*macro, error) {
 	codes := make([][]line, len(blocks))
 	for i, b := range blocks {
@@ -277,7 +277,7 @@ func (u *Unit) unify(name string, blocks []*block) (*macro, error) {
 	return m, nil
 }
 
-// differs says how the instructions of two codes differ, or nothing.
+// differs returns how the instructions of two codes differ, or "".
 func differs(a, b []line) string {
 	for i := range min(len(a), len(b)) {
 		x, y := a[i], b[i]
@@ -294,7 +294,7 @@ func differs(a, b []line) string {
 	return ""
 }
 
-// numbered is the end of a name that its documentation does not depend on.
+// numbered matches the end of a name that does not matter to its documentation.
 var numbered = regexp.MustCompile(`_[A-Z0-9x]+$`)
 
 func (u *Unit) doc(name string) string {
@@ -310,11 +310,11 @@ func (u *Unit) doc(name string) string {
 	}
 }
 
-// params are the parameters of a macro that is being made.
+// params are the parameters of a macro in construction.
 type params struct {
 	names   []string
-	columns [][]string // what each is in each block
-	numbers [][]int    // the same, of numbers
+	columns [][]string // value of each parameter in each block
+	numbers [][]int    // columns as numbers
 	hints   []hinted
 	taken   map[string]bool
 	n       int
@@ -323,7 +323,7 @@ type params struct {
 type hinted struct {
 	name  string
 	text  []string
-	value []int // of numbers
+	value []int // values as numbers
 }
 
 func newParams(blocks []*block, codes [][]line) *params {
@@ -357,7 +357,7 @@ func newParams(blocks []*block, codes [][]line) *params {
 
 var tokens = regexp.MustCompile(`[A-Za-z_·][A-Za-z0-9_·]*|0x[0-9a-fA-F]+|[0-9]+|<>|<<|.`)
 
-// operand is an operand of the macro, given that of each block.
+// operand returns an operand of the macro; column has the operand of each block.
 func (p *params) operand(column []string) string {
 	if same(column) {
 		return column[0]
@@ -386,7 +386,7 @@ func (p *params) operand(column []string) string {
 		})
 	}
 	if !alike {
-		// A displacement and the rest.
+		// An operand is a displacement and the rest.
 		ends, numbers := make([]string, p.n), make([]string, p.n)
 		memory := based
 		for i, l := range lists {
@@ -400,7 +400,7 @@ func (p *params) operand(column []string) string {
 			switch {
 			case n == "0":
 				n = ""
-			default: // two words
+			default: // two identifiers
 				n += " "
 			}
 			return n + p.text(ends, "at")
@@ -425,7 +425,7 @@ func (p *params) operand(column []string) string {
 	return s.String()
 }
 
-// signed joins signs to numbers at the beginning or behind $.
+// signed joins signs to numbers at the start or after $.
 func signed(list []string) []string {
 	for i := range list {
 		if list[i] == "-" && i+1 < len(list) && isNumber(list[i+1]) && (i == 0 || list[i-1] == "$") {
@@ -459,7 +459,7 @@ func same(column []string) bool {
 	return true
 }
 
-// text is the parameter that has these values.
+// text returns the parameter with the values of column.
 func (p *params) text(column []string, name string) string {
 	if same(column) {
 		return column[0]
@@ -480,7 +480,7 @@ func (p *params) text(column []string, name string) string {
 	return p.add(name, column, nil)
 }
 
-// guess names a register by its kind: z for Z5.
+// guess returns a parameter's name for a register by its kind: z for Z5.
 func guess(value string) string {
 	switch value[0] {
 	case 'X', 'Y', 'Z', 'V', 'F', 'K':
@@ -493,8 +493,7 @@ func guess(value string) string {
 	return "x"
 }
 
-// number is a number of the macro: a parameter, or a multiple of one, or a sum
-// with one.
+// number returns a number of the macro: a parameter, a multiple of one, or a sum with one.
 func (p *params) number(column []string, displacement bool) string {
 	if same(column) {
 		return column[0]
@@ -534,7 +533,7 @@ func (p *params) hintedName(name string) bool {
 	return slices.ContainsFunc(p.hints, func(h hinted) bool { return h.name == name })
 }
 
-// affine solves to = times·from + plus, for a positive number of times.
+// affine solves to = times·from + plus for a positive times.
 func affine(from, to []int) (times, plus int, ok bool) {
 	for i := range from {
 		if d := from[i] - from[0]; d != 0 {
@@ -571,7 +570,7 @@ func expression(name string, times, plus int) string {
 	return s
 }
 
-// add makes a parameter.
+// add adds a parameter.
 func (p *params) add(name string, column []string, values []int) string {
 	base := name
 	for i := 2; p.taken[name]; i++ {
@@ -584,7 +583,7 @@ func (p *params) add(name string, column []string, values []int) string {
 	return name
 }
 
-// folded computes sums and products of numbers that arguments have brought.
+// folded evaluates the sums and products of numbers that result from arguments.
 func folded(s string) string {
 	for {
 		m := product.FindStringSubmatchIndex(s)

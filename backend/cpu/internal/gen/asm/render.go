@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// text is what is written: the lines of functions, and the macros that they use.
+// text is the output: the lines of functions, and the macros that they use.
 type text struct {
 	unit   *Unit
 	macros []*macro
-	byName map[string]*macro // by name, and by file and name of those of a file
+	byName map[string]*macro // by name; macros of one file by file and name
 	bodies map[*item][]line
 }
 
-// Package is what is generated for a Go package.
+// Package is the generated files of a Go package.
 type Package struct {
 	Units []*Unit
 	Go    map[string]string // Go files by name
@@ -34,8 +34,8 @@ func (p *Package) Files() (map[string]string, error) {
 	return all, nil
 }
 
-// Expanded returns the contents of the files by name as they are without macros but
-// those of the encodings.
+// Expanded returns the contents of the files by name with all macros written out, except those
+// of encodings.
 func (u *Unit) Expanded() map[string]string {
 	t := &text{unit: u, byName: map[string]*macro{}, bodies: map[*item][]line{}}
 	for _, f := range u.Files {
@@ -68,7 +68,7 @@ func (u *Unit) render(macros []*macro) map[string]string {
 	return t.contents()
 }
 
-// contents is the files by name.
+// contents returns the files by name.
 func (t *text) contents() map[string]string {
 	out := map[string]string{}
 	if h := t.header(); h != "" {
@@ -80,7 +80,7 @@ func (t *text) contents() map[string]string {
 	return out
 }
 
-// find is the macro that a line of a file calls, or nil.
+// find returns the macro that a line of a file calls, or nil.
 func (t *text) find(f *File, l line) *macro {
 	if !l.call {
 		return nil
@@ -91,10 +91,10 @@ func (t *text) find(f *File, l line) *macro {
 	return t.byName[l.name]
 }
 
-// each calls do for all lines: of macros, and of functions.
+// each applies do to all lines, of macros and of functions.
 func (t *text) each(do func(f *File, lines []line) []line) {
 	for _, m := range t.macros {
-		for f := range m.files { // any: what it calls is in all of them
+		for f := range m.files { // any file: the macros that m calls are in all of them
 			m.body = do(f, m.body)
 			break
 		}
@@ -106,11 +106,12 @@ func (t *text) each(do func(f *File, lines []line) []line) {
 	}
 }
 
-// inline writes out macros that save no line, and reports whether there was one. Of
-// macros that call each other it takes one: the others' uses or lengths change.
+// inline writes out macros that save no line, and reports whether there was one. Of macros
+// that call each other it takes one at a time, because the uses and lengths of the others
+// change.
 func (t *text) inline() bool {
 	uses := map[*macro]int{}
-	near := map[*macro][]*macro{} // that call a macro, or that it calls
+	near := map[*macro][]*macro{} // callers and callees of a macro
 	for _, m := range t.macros {
 		for f := range m.files {
 			for _, l := range m.body {
@@ -131,10 +132,17 @@ func (t *text) inline() bool {
 			}
 		}
 	}
+	family := map[string]int{}
+	for _, m := range t.macros {
+		family[t.unit.doc(m.name)]++
+	}
 	out, changed := map[*macro]bool{}, map[*macro]bool{}
 	for _, m := range t.macros {
-		const around = 3 // lines of a definition: a comment, its name, and an empty one
-		if n, l := uses[m], len(m.body); m.keep || changed[m] || n*l >= n+l+around {
+		overhead := 1 // lines of a definition: its name
+		if family[t.unit.doc(m.name)] == 1 {
+			overhead = 3 // a comment and an empty line, too
+		}
+		if n, l := uses[m], len(m.body); m.keep || changed[m] || n*l >= n+l+overhead {
 			continue
 		}
 		out[m] = true
@@ -160,7 +168,7 @@ func (t *text) inline() bool {
 	return true
 }
 
-// expand is what a call stands for.
+// expand returns the lines of a call.
 func (m *macro) expand(use line) []line {
 	args := map[string]string{}
 	for i, p := range m.params {
@@ -185,7 +193,7 @@ func (m *macro) expand(use line) []line {
 	return out
 }
 
-// header is the encodings that are used, and the macros of several files.
+// header returns the header: the encodings that are used, and the macros of several files.
 func (t *text) header() string {
 	used := map[string]bool{}
 	t.each(func(_ *File, lines []line) []line {
@@ -212,10 +220,10 @@ func (t *text) header() string {
 		}
 		s.WriteString(e.Text)
 	}
+	w := macroWriter{unit: t.unit, s: &s, documented: map[string]bool{}}
 	for _, m := range t.macros {
 		if m.shared() {
-			s.WriteByte('\n')
-			t.unit.writeMacro(&s, m)
+			w.write(m)
 		}
 	}
 	return strings.TrimPrefix(s.String(), "\n")
@@ -236,7 +244,7 @@ func (m *macro) arguments() bool {
 // shared reports whether a macro is in the header.
 func (m *macro) shared() bool { return len(m.files) > 1 }
 
-// file is the text of a file. A macro comes before the first function that uses it.
+// file returns the text of a file. A macro comes before the first function that uses it.
 func (t *text) file(f *File) string {
 	encoding := map[string]bool{}
 	for _, e := range t.unit.Encodings {
@@ -245,6 +253,7 @@ func (t *text) file(f *File) string {
 	include := false
 	written := map[*macro]bool{}
 	var s strings.Builder
+	w := macroWriter{unit: t.unit, s: &s, documented: map[string]bool{}}
 	var need func(lines []line, arguments bool)
 	need = func(lines []line, arguments bool) {
 		for _, l := range lines {
@@ -265,12 +274,11 @@ func (t *text) file(f *File) string {
 				continue
 			}
 			written[m] = true
-			s.WriteByte('\n')
-			t.unit.writeMacro(&s, m)
+			w.write(m)
 		}
 	}
-	// Go vet takes a macro behind a function for a part of it, and would look for
-	// arguments there that this function does not have.
+	// Go vet takes a macro after a function for a part of the function, and would check the
+	// macro's arguments against the function's.
 	for _, it := range f.items {
 		need(t.bodies[it], true)
 	}
@@ -291,12 +299,35 @@ func (t *text) file(f *File) string {
 	return head + s.String()
 }
 
-// writeMacro writes a definition, an instruction to a line.
-func (u *Unit) writeMacro(s *strings.Builder, m *macro) {
-	fmt.Fprintf(s, "// %s %s\n", m.name, u.doc(m.name))
+// macroWriter writes the definitions of macros to a file. The comment of a family of macros,
+// whose names differ in numbers, stands before the first one; the next ones follow without
+// an empty line.
+type macroWriter struct {
+	unit       *Unit
+	s          *strings.Builder
+	documented map[string]bool // comments that the file has
+	end        int             // of the last definition
+}
+
+// write writes a definition, one instruction to a line.
+func (w *macroWriter) write(m *macro) {
+	s, doc := w.s, w.unit.doc(m.name)
+	if first := !w.documented[doc]; first || s.Len() != w.end {
+		s.WriteByte('\n')
+		if first {
+			fmt.Fprintf(s, "// %s %s\n", m.name, doc)
+		}
+	}
+	w.documented[doc] = true
 	s.WriteString("#define " + m.name)
 	if len(m.params) > 0 {
 		s.WriteString("(" + strings.Join(m.params, ", ") + ")")
+	}
+	const longLine = 100
+	if len(m.body) == 1 && !m.body[0].label() && len(m.body[0].String()) < longLine {
+		s.WriteString(" " + m.body[0].String() + "\n")
+		w.end = s.Len()
+		return
 	}
 	for i, l := range m.body {
 		s.WriteString(" \\\n")
@@ -309,4 +340,5 @@ func (u *Unit) writeMacro(s *strings.Builder, m *macro) {
 		}
 	}
 	s.WriteByte('\n')
+	w.end = s.Len()
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/amd64"
 )
 
-// amx writes the kernels for AMX-BF16: a tile of the result is two by two tile
-// registers of 16 × 16 float32, and a step of the loop multiplies 16 pairs of
-// each row of A with those of each column of B.
+// amx writes the kernels for AMX-BF16: a tile of the result is two by two tile registers of 16
+// × 16 float32, and a step of the loop multiplies 16 pairs of each row of A with those of each
+// column of B.
 func amx() *gen {
 	g := &gen{file: asm.NewFile("amx_amd64"), doc: "// Kernels for AMX-BF16.\n\n"}
 	g.text("configureAMX", "shape unsafe.Pointer", "sets up the tile registers of the thread from 64 bytes.")
@@ -38,8 +38,8 @@ func amx() *gen {
 	return g
 }
 
-// amxTile writes a kernel of some tile registers' rows. Registers 0 to 3 are
-// the sums, 4 and 5 tiles of A, 6 and 7 of B.
+// amxTile writes a kernel of so many tile registers of rows. Registers 0 to 3 are the sums, 4
+// and 5 tiles of A, 6 and 7 tiles of B.
 func (g *gen) amxTile(name string, tiles int) {
 	g.text(name, kernelParams, fmt.Sprintf("is a Kernel on pairs of %d rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j], where k is a multiple of 16.", 16*tiles))
 	g.ins("MOVQ k+0(FP), CX\nMOVQ a+8(FP), AX\nMOVQ lda+16(FP), R12\nMOVQ b+24(FP), BX\nMOVQ ldb+32(FP), R8")
@@ -61,7 +61,7 @@ func (g *gen) amxTile(name string, tiles int) {
 		g.ins("TILEZERO(%d)", i)
 	}
 	g.label("start")
-	g.ins("MOVQ R12, DX\nSHLQ $4, DX\nADDQ AX, DX") // 16 rows on
+	g.ins("MOVQ R12, DX\nSHLQ $4, DX\nADDQ AX, DX") // DX points 16 rows after AX
 	g.ins("LEAQ 64(BX), SI\nMOVQ R8, R11\nSHLQ $4, R11")
 	g.ins("SHRQ $4, CX\nJZ store")
 	g.label("loop")

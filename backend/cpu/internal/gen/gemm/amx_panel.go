@@ -7,15 +7,15 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/amd64"
 )
 
-// panel is a kernel on tile registers that goes through all of the inner
-// dimension: registers 0 to 3 are the sums, 4 and 5 tiles of A, 6 and 7 of B.
+// panel is a kernel on tile registers over the whole inner dimension: registers 0 to 3 are the
+// sums, 4 and 5 tiles of A, 6 and 7 tiles of B.
 type panel struct{ parts, rows, cols int }
 
 // panelParams are the parameters of a gemm.PanelKernel.
 const panelParams = "k int, a unsafe.Pointer, lda int, lowA int, tail unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, d unsafe.Pointer, ld int, next unsafe.Pointer"
 
-// ends does something with each tile of the result: SI is on its first row, and
-// R9 is the distance of rows.
+// ends writes do for each tile of the result: SI points to its first row, and R9 is the bytes
+// between rows.
 func (g *gen) ends(k panel, do func(tile, disp int) string) {
 	for i := range k.rows {
 		if i > 0 {
@@ -45,7 +45,7 @@ func (g *gen) panel(k panel) {
 	g.label("start")
 	g.block("LOAD_PANEL_ARGS", func() {
 		g.ins("MOVQ k+0(FP), CX\nMOVQ a+8(FP), AX\nMOVQ lda+16(FP), R12\nMOVQ tail+32(FP), R13\nMOVQ b+40(FP), BX\nMOVQ next+72(FP), R10\nMOVQ $128, R8")
-		g.ins("MOVQ R12, DX\nSHLQ $4, DX\nADDQ AX, DX") // 16 rows on
+		g.ins("MOVQ R12, DX\nSHLQ $4, DX\nADDQ AX, DX") // DX points 16 rows after AX
 	})
 	if k.parts == 2 {
 		g.ins("MOVQ lowA+24(FP), DI\nLEAQ (DX)(DI*1), R11\nADDQ AX, DI")
@@ -53,8 +53,8 @@ func (g *gen) panel(k panel) {
 	g.ins("TESTQ CX, CX\nJZ rest")
 	g.label("loop")
 	g.panelStep(k, nil)
-	// The next panel of B is as long as this one. It is prefetched in eight
-	// calls, a part in each.
+	// The next panel of B has the size of this one. It is prefetched in eight calls, an eighth
+	// in each.
 	g.block(fmt.Sprintf("NEXT_PANEL_STEP_%d", k.parts), func() {
 		for i := range 4 * k.parts {
 			g.ins("PREFETCHT1 %d(R10)", 64*i)
@@ -75,16 +75,17 @@ func (g *gen) panel(k panel) {
 	g.ins("RET")
 }
 
-// panelStep multiplies 32 steps of the inner dimension: rows of A from AX and DX
-// on, with those of B from BX on. With two parts to a number, all four products
-// of parts are added; the low parts of A begin at DI and R11, those of B where
-// lowB says, which is called when DI is free, or behind the high ones.
+// panelStep multiplies 32 elements of the inner dimension: rows of A at AX and DX with those
+// of B at BX. With two parts for each number, it adds all four products of parts; the low
+// parts of A begin at DI and R11, those of B at the register that lowB returns, which is
+// called when DI is free, or after the high parts.
 func (g *gen) panelStep(k panel, lowB func() amd64.Reg) {
 	loadA := func(i int, bases [2]amd64.Reg) { g.ins("%s", amd64.TileLoad(4+i, bases[i], amd64.R12, 0)) }
 	loadB := func(j int, base amd64.Reg, disp int) { g.ins("%s", amd64.TileLoad(6+j, base, amd64.R8, 64*j+disp)) }
 	mul := func(i, j int) { g.ins("%s", amd64.TDPBF16PS(2*i+j, 4+i, 6+j)) }
 	high, lowA := [2]amd64.Reg{amd64.AX, amd64.DX}, [2]amd64.Reg{amd64.DI, amd64.R11}
-	// All tiles are loaded before the first product, which waits for its own only.
+	// All tiles are loaded before the first product, so that a product waits for its own
+	// operands only.
 	loadB(0, amd64.BX, 0)
 	loadA(0, high)
 	if k.cols == 2 {
@@ -123,10 +124,9 @@ func (g *gen) panelStep(k panel, lowB func() amd64.Reg) {
 	byRows(high)
 }
 
-// split writes the conversion of float16 to two bfloat16: what truncating a
-// number to bfloat16 leaves is exact, for a float16 has three more bits. The
-// words of both halves of a register are packed lane by lane, so its quarters
-// change places first.
+// split writes the conversion of float16 to two bfloat16: the rest after truncation to
+// bfloat16 is exact, because a float16 has three more bits. Packing works within 128-bit
+// lanes, so the quarters of the register are permuted first.
 func (g *gen) split() {
 	g.text("splitAMX", "d unsafe.Pointer, ldd int, low int, s unsafe.Pointer, lds int, rows int, n int, found unsafe.Pointer", `splits rows of n float16 into bfloat16 whose sum is exact:
 d[i*ldd+j] = s[i*lds+j] without its last three bits, d[i*ldd+low+j] = the rest, for i < rows.
@@ -153,7 +153,7 @@ n such a multiple. The uint32 at found becomes positive if an element is infinit
 	body()
 	g.label("next")
 	g.ins("ADDQ R8, SI\nADDQ R9, DI\nDECQ R11\nJNZ row")
-	// Sums of the rest are NaN if there was an infinity, less itself, or a NaN.
+	// The sum of the rests is NaN if an element was infinite (∞ - ∞) or NaN.
 	g.ins("VADDPS Z28, Z29, Z29\nVCMPPS $3, Z29, Z29, K2\nKTESTW K2, K2\nJZ done\nMOVQ found+56(FP), AX\nMOVL $1, (AX)")
 	g.label("done")
 	g.end()

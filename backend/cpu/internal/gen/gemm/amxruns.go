@@ -7,12 +7,12 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/amd64"
 )
 
-// runsParams is the signature of kernels whose first operand lies in blocks;
-// package gemm documents it at its type RunsKernel.
+// runsParams is the signature of kernels that read the first operand in blocks; package gemm
+// documents it at its type RunsKernel.
 const runsParams = "n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, next unsafe.Pointer"
 
-// amxRuns writes the kernels for AMX-BF16 that read blocks of A from a list,
-// and the copies that make such blocks.
+// amxRuns writes the kernels for AMX-BF16 that read blocks of A at a list of offsets, and the
+// copies that make such blocks.
 func amxRuns() *gen {
 	g := &gen{file: asm.NewFile("amxruns_amd64"), doc: "// Kernels for AMX-BF16 whose first operand lies in blocks.\n\n"}
 	for _, parts := range []int{1, 2} {
@@ -26,8 +26,8 @@ func amxRuns() *gen {
 	return g
 }
 
-// amxRunsTile is amxTile with the place of each block of A read from a list, for
-// numbers of one or two parts.
+// amxRunsTile is amxTile with the offset of each block of A from a list, for numbers of one or
+// two parts.
 func (g *gen) amxRunsTile(k panel) {
 	what := "pairs"
 	if k.parts == 2 {
@@ -46,7 +46,7 @@ func (g *gen) amxRunsTile(k panel) {
 	if k.parts == 2 {
 		g.ins("MOVQ lowA+24(FP), R9")
 	}
-	g.ins("MOVQ R12, SI\nSHLQ $4, SI\nTESTQ CX, CX\nJZ store") // 16 rows on
+	g.ins("MOVQ R12, SI\nSHLQ $4, SI\nTESTQ CX, CX\nJZ store") // SI points 16 rows later
 	g.ins("CMPQ next+88(FP), $0\nJNE prefetch")
 	g.runsLoop("loop", k, false)
 	g.ins("JMP store")
@@ -57,7 +57,7 @@ func (g *gen) amxRunsTile(k panel) {
 	g.ins("RET")
 }
 
-// runsLoop writes the loop over blocks, which prefetches what comes next or not.
+// runsLoop writes the loop over blocks, with or without prefetching the next operands.
 func (g *gen) runsLoop(name string, k panel, prefetch bool) {
 	g.label(name)
 	g.ins("MOVQ (R10), AX\nADDQ R13, AX\nLEAQ (AX)(SI*1), DX")
@@ -68,7 +68,7 @@ func (g *gen) runsLoop(name string, k panel, prefetch bool) {
 		g.ins("MOVQ lowB+48(FP), DI\nADDQ BX, DI")
 		return amd64.DI
 	})
-	if prefetch { // in eight calls, a part in each
+	if prefetch { // an eighth in each of eight calls
 		g.ins("MOVQ next+88(FP), DI")
 		if k.parts == 2 {
 			g.ins("MOVQ lowB+48(FP), R11\nADDQ DI, R11")
@@ -84,8 +84,8 @@ func (g *gen) runsLoop(name string, k panel, prefetch bool) {
 	g.ins("ADDQ $8, R10\nADDQ $2048, BX\nDECQ CX\nJNZ %s", name)
 }
 
-// amxEnds loads or stores the sums of a kernel, registers 0 to 3, at SI with
-// rows that are R9 apart.
+// amxEnds loads or stores the sums of a kernel, registers 0 to 3, at SI with rows R9 bytes
+// apart.
 func (g *gen) amxEnds(tiles int, move func(tile int, base, stride amd64.Reg, disp int) string) {
 	for i := range tiles {
 		g.ins("%s\n%s", move(2*i, amd64.SI, amd64.R9, 0), move(2*i+1, amd64.SI, amd64.R9, 64))
@@ -123,15 +123,15 @@ const patchParams = "d unsafe.Pointer, ldd int, drow int, s unsafe.Pointer, lds 
 // patchRuns is the most runs of a patch.
 const patchRuns = 5
 
-// copyPatches loads the runs of a pixel's patch to where they belong in a
-// register: each from an address that many lanes earlier, under a mask.
+// copyPatches loads the runs of a pixel's patch to their lanes of a register: each from an
+// address that is so many lanes earlier, with a mask.
 func (g *gen) copyPatches() {
 	g.text("copyPatchesAVX512", patchParams, "is a Patches of 16-bit lanes.")
 	g.ins("MOVQ n+80(FP), CX\nMOVQ $1, AX\nSHLQ CX, AX\nDECQ AX")
 	for i := range patchRuns {
 		g.ins("KMOVD AX, K%d\nSHLQ CX, AX", i+1)
 	}
-	g.ins("MOVQ next+72(FP), AX\nSHLQ $1, CX\nSUBQ CX, AX\nLEAQ (AX)(AX*2), R13") // from a run to the next, and to the third
+	g.ins("MOVQ next+72(FP), AX\nSHLQ $1, CX\nSUBQ CX, AX\nLEAQ (AX)(AX*2), R13") // bytes from a run to the next, and to the one after two more
 	g.ins("MOVQ d+0(FP), DI\nMOVQ ldd+8(FP), R9\nMOVQ drow+16(FP), R10\nMOVQ s+24(FP), SI\nMOVQ lds+32(FP), R8\nMOVQ srow+40(FP), R11\nMOVQ rows+56(FP), R12")
 	at := []string{"(BX)", "(BX)(AX*1)", "(BX)(AX*2)", "(BX)(R13*1)", "(BX)(AX*4)"}
 	for runs := patchRuns; runs > 0; runs-- {

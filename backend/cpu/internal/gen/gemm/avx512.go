@@ -7,7 +7,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/amd64"
 )
 
-// avx512Tile is a kernel for AVX-512. One of 14 rows and two vectors takes 28
+// avx512Tile is the micro-kernel for AVX-512. A tile of 14 rows and two vectors takes 28
 // accumulators; two vectors of B and two broadcasts take the other registers.
 var avx512Tile = tile{
 	bytes: 64, reg: "Z", masked: true, bcast: "VBROADCASTSS", loadB: "VMOVUPS", zero: "VPXORD",
@@ -51,8 +51,8 @@ func avx512Pairs() *gen {
 	return g
 }
 
-// avx512Pack writes what is done to operands before products, and to their
-// results, for AVX-512.
+// avx512Pack writes, for AVX-512, the packing and conversion of operands before products, and
+// the routines for their results.
 func avx512Pack() *gen {
 	g := &gen{file: asm.NewFile("pack_amd64"), doc: "// Packing and epilogues for AVX-512.\n\n"}
 	g.epilogues()
@@ -64,8 +64,8 @@ func avx512Pack() *gen {
 // fmadd512 adds the products of registers a and b to acc.
 func fmadd512(acc, a, b int) string { return fmt.Sprintf("VFMADD231PS Z%d, Z%d, Z%d", b, a, acc) }
 
-// fmaRow broadcasts the number at an address to register a, and adds its products
-// with two registers from b on to two from acc on.
+// fmaRow broadcasts the number at an address to register a, and adds its products with
+// registers b and b+1 to acc and acc+1.
 func (g *gen) fmaRow(at string, a, b, acc int) {
 	z := func(n int) string { return fmt.Sprintf("Z%d", n) }
 	g.block("FMA_ROW_2", func() {
@@ -73,8 +73,8 @@ func (g *gen) fmaRow(at string, a, b, acc int) {
 	}, "acc0", z(acc), "acc1", z(acc+1), "b0", z(b), "b1", z(b+1), "a", z(a), "at", at)
 }
 
-// peak writes a loop of independent multiplications on registers of a kind, of
-// which a quarter is left to operands.
+// peak writes a loop of independent multiplications on registers of a kind; a quarter of the
+// registers are operands.
 func (g *gen) peak(name, what, reg string, registers int, step func(acc int) string) {
 	g.text(name, "n int", "does n times 48 "+what+" on registers.")
 	g.ins("MOVQ n+0(FP), CX")

@@ -5,8 +5,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/asm"
 )
 
-// avx512Conv writes the loops over channels of windows: convolutions that have a
-// kernel of their own for each channel, their gradients, and maxima.
+// avx512Conv writes the loops over channels of windows: depthwise convolutions, their
+// gradients, and maxima.
 func avx512Conv() *gen {
 	g := &gen{file: asm.NewFile("conv_amd64"), doc: "// Kernels and loops of convolutions for AVX-512.\n\n"}
 	runs := avx512Tile
@@ -39,8 +39,8 @@ func avx512Conv() *gen {
 	return g
 }
 
-// pixelRuns writes the kernels whose operands lie in runs of one kind of arithmetic and
-// form, and a table of them.
+// pixelRuns writes the kernels that read runs of pixels, for one kind of arithmetic and form,
+// and a table of them.
 func (g *gen) pixelRuns(prefix, suffix string, t tile) {
 	name := func(mr int) string { return fmt.Sprintf("%s%d%s", prefix, mr, suffix) }
 	for mr := 1; mr <= 14; mr++ {
@@ -52,8 +52,8 @@ func (g *gen) pixelRuns(prefix, suffix string, t tile) {
 
 const windowsParams = "n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint"
 
-// windowsStart reads the parameters: CX is n, AX taps, R8 their places, SI and R9
-// are x, BX and R10 are y, DI and R11 are d; K1 and K2 mask the channels.
+// windowsStart loads the arguments: CX is n, AX taps, R8 their offsets, SI and R9 are x, BX
+// and R10 are y, DI and R11 are d; K1 and K2 mask the channels.
 func (g *gen) windowsStart() {
 	g.block("LOAD_WINDOW_ARGS", func() {
 		g.ins("MOVQ n+0(FP), CX\nMOVQ taps+8(FP), AX\nMOVQ at+16(FP), R8\nMOVQ x+24(FP), SI\nMOVQ xs+32(FP), R9\nMOVQ y+40(FP), BX\nMOVQ ys+48(FP), R10\nMOVQ d+56(FP), DI\nMOVQ ds+64(FP), R11")
@@ -61,8 +61,8 @@ func (g *gen) windowsStart() {
 	})
 }
 
-// own sums up four pixels and 32 channels at a time, from what is there on if
-// it adds.
+// depthwise computes four pixels and 32 channels at a time. It starts with the existing result
+// if add is set.
 func (g *gen) depthwise(name, doc string, add bool) {
 	g.text(name, windowsParams, doc)
 	g.windowsStart()
@@ -118,8 +118,7 @@ func (g *gen) depthwise(name, doc string, add bool) {
 	g.end()
 }
 
-// ownGrad sums up over pixels, four at a time, an element of the window after
-// the other.
+// depthwiseGrad sums over pixels, four at a time, one element of the window after the other.
 func (g *gen) depthwiseGrad() {
 	g.text("depthwiseGradAVX512", windowsParams, "is DepthwiseGrad of 32 channels for AVX-512.")
 	g.windowsStart()

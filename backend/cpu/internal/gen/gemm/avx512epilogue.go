@@ -23,8 +23,8 @@ func (g *gen) epilogues() {
 			g.ins("VCMPPS $%d, Z0, Z1, K1, K3\nVCMPPS $%d, Z0, Z2, K2, K4", greater, greater)
 			g.ins("VMOVUPS.Z (DI), K3, Z1\nVMOVUPS.Z 64(DI), K4, Z2\nADDQ R9, SI")
 		} else {
-			// The second operand, which Go's assembler has first, is the result if
-			// either is NaN or both are 0.
+			// VMAXPS returns its second operand, the first in Go's order, if either is NaN or
+			// both are 0.
 			g.ins("VMOVUPS.Z (DI), K1, Z1\nVMOVUPS.Z 64(DI), K2, Z2\nVMAXPS Z1, Z0, Z1\nVMAXPS Z2, Z0, Z2")
 		}
 		g.ins("VMOVUPS Z1, K1, (DI)\nVMOVUPS Z2, K2, 64(DI)\nADDQ R8, DI\nDECQ CX\nJNZ row\nVZEROUPPER\nRET")
@@ -32,13 +32,13 @@ func (g *gen) epilogues() {
 	g.divide()
 }
 
-// divide divides by a number. The quotient by a power of two, as scales of losses
-// are, is a product by its reciprocal, to the bit, if that is a normal number.
+// divide divides by a number. If it is a power of two, as loss scales are, and its reciprocal
+// is a normal number, it multiplies by the reciprocal, which gives the same bits.
 func (g *gen) divide() {
 	g.text("divideAVX512", epilogueParams, "is Divide: d[i*ldd+j] /= y[0].")
 	g.ins("MOVQ rows+0(FP), CX\nMOVQ d+8(FP), DI\nMOVQ ldd+16(FP), R8\nMOVQ y+24(FP), SI")
 	g.ins("MOVQ mask+40(FP), DX\nKMOVW DX, K1\nSHRQ $16, DX\nKMOVW DX, K2\nVBROADCASTSS (SI), Z0")
-	g.ins("MOVL (SI), AX\nTESTL $0x7fffff, AX\nJNZ row") // the exponent alone has bits
+	g.ins("MOVL (SI), AX\nTESTL $0x7fffff, AX\nJNZ row") // a power of two has no bits but the exponent's
 	g.ins("SHRL $23, AX\nANDL $0xff, AX\nDECL AX\nCMPL AX, $252\nJHI row")
 	g.ins("MOVL $0x3f800000, AX\nVPBROADCASTD AX, Z1\nVDIVPS Z0, Z1, Z0")
 	for _, by := range []struct{ label, op string }{{"product", "VMULPS"}, {"row", "VDIVPS"}} {

@@ -6,9 +6,9 @@ import "fmt"
 // gemm documents it at its type LowPrecisionEpilogue.
 const lowPrecisionEpilogueParams = "rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint"
 
-// lowPrecisionEpilogues writes the epilogues of products of 16 bits for AVX-512. What is
-// positive and what is negative is told by the words, NaN and both zeros by their
-// own: of float16 those up to 0x7c00 are positive numbers, of bfloat16 up to 0x7f80.
+// lowPrecisionEpilogues writes the epilogues of products of 16 bits for AVX-512. Whether a
+// number is positive is decided on its 16 bits: positive numbers are from 1 to 0x7c00 in
+// float16, to 0x7f80 in bfloat16, which leaves out NaN and both zeros.
 func (g *gen) lowPrecisionEpilogues() {
 	for _, e := range []element{float16s, bfloat16s} {
 		largest := map[element]int{float16s: 0x7c00, bfloat16s: 0x7f80}[e]
@@ -26,10 +26,10 @@ func (g *gen) lowPrecisionEpilogues() {
 				g.ins("MOVQ mask+56(FP), DX\nKMOVD DX, K7\nKMOVW DX, K1\nSHRQ $16, DX\nKMOVW DX, K2")
 			})
 			if e == bfloat16s {
-				g.brainConstants(narrowConstants)
+				g.bfloat16Constants(narrowConstants)
 				g.ins("MOVL $0xffff0000, DX\nVPBROADCASTD DX, Z10")
 			}
-			least := 1 // the words from here on, as many as there are positive numbers
+			least := 1 // the positive numbers are the words from least on
 			if f.relu {
 				least = 0x8001
 			}
@@ -42,7 +42,7 @@ func (g *gen) lowPrecisionEpilogues() {
 					if e == float16s {
 						g.ins("VCVTPS2PH $0, Z%[1]d, Y%[1]d\nVCVTPH2PS Y%[1]d, Z%[1]d\nVCVTPH2PS.Z %[2]s, K%[3]d, Z%[4]d", v, at, k, 2+v)
 					} else {
-						g.roundBrain(v, narrowConstants)
+						g.roundBFloat16(v, narrowConstants)
 						g.ins("VPANDD Z10, Z%[1]d, Z%[1]d\nVPMOVZXWD.Z %[2]s, K%[3]d, Z%[4]d\nVPSLLD $16, Z%[4]d, Z%[4]d", v, at, k, 2+v)
 					}
 					g.ins("VADDPS Z%[2]d, Z%[1]d, Z%[1]d", v, 2+v)
@@ -51,7 +51,7 @@ func (g *gen) lowPrecisionEpilogues() {
 			if e == float16s {
 				g.ins("VCVTPS2PH $0, Z0, Y0\nVCVTPS2PH $0, Z1, Y1\nVINSERTI64X4 $1, Y1, Z0, Z0")
 			} else {
-				g.narrowBrains()
+				g.narrowBFloat16()
 			}
 			const lessOrEqual, greater = 2, 6
 			switch {

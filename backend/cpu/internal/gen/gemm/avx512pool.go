@@ -2,8 +2,8 @@ package gemm
 
 import "fmt"
 
-// element is what loops over windows read, by the name of its loops: float32,
-// or 16-bit float32s that become float32 in registers.
+// element is the element type of loops over windows, in the names of loops: float32, or a
+// 16-bit type that is converted to float32 in registers.
 type element string
 
 const (
@@ -12,7 +12,7 @@ const (
 	bfloat16s element = "BF16"
 )
 
-// loadHalf loads 16 channels, those of a mask, into a register as float32.
+// loadHalf loads the 16 channels of a mask into a register as float32.
 func (g *gen) loadHalf(e element, half int, from string, mask, to int) {
 	g.block("LOAD_"+string(e), func() { g.loadLanes(e, half, from, mask, to) }, "mask", fmt.Sprintf("K%d", mask), "to", fmt.Sprintf("Z%d", to))
 }
@@ -28,7 +28,7 @@ func (g *gen) loadLanes(e element, half int, from string, mask, to int) {
 	}
 }
 
-// prefetchPixel prefetches the pixel that lies prefetchDistancePool behind a place.
+// prefetchPixel prefetches the pixel that is prefetchDistancePool bytes after an address.
 func (g *gen) prefetchPixel(e element, at string) {
 	g.ins("PREFETCHT0 %d%s", prefetchDistancePool, at)
 	if e == float32s {
@@ -42,12 +42,11 @@ func (g *gen) poolStart() {
 	g.ins("KMOVD mask+72(FP), K7\nTESTQ CX, CX\nJLE done")
 }
 
-// prefetchDistancePool is how far ahead of windows, in bytes, pixels are fetched: rows are
-// about as long as the pages at whose end the processor stops to do it.
+// prefetchDistancePool is the distance in bytes at which pixels are prefetched: rows are about
+// as long as pages, and the hardware prefetcher stops at the end of a page.
 const prefetchDistancePool = 2048
 
-// maxima leaves the maxima of a pixel's window in Z0 and Z1, and what is
-// larger than nothing is in Z8.
+// maxima computes the maxima of a pixel's window in Z0 and Z1. Z8 has the least number.
 func (g *gen) maxima(e element) {
 	g.block("MAXPOOL_WINDOW_"+string(e), func() { g.maximaOf(e) })
 }
@@ -58,8 +57,8 @@ func (g *gen) maximaOf(e element) {
 	g.ins("MOVQ (R12), R13\nADDQ $8, R12")
 	g.prefetchPixel(e, "(SI)(R13*1)")
 	for i := range 2 {
-		// Of a NaN and a number VMAXPS gives the operand written first: the NaN
-		// that was there stays, and one that comes is put in.
+		// VMAXPS returns the operand that is first in Go's order if one is NaN: a NaN in the
+		// maximum stays, and a NaN of the window is blended in.
 		g.loadHalf(e, i, "(SI)(R13*1)", i+1, 2+i)
 		g.block("MAX_FIRST_NAN", func() {
 			g.ins("VCMPPS $3, Z%[1]d, Z%[1]d, K3\nVCMPPS $3, Z%[2]d, Z%[2]d, K4\nVMAXPS Z%[2]d, Z%[1]d, Z%[2]d", 2+i, i)
@@ -70,25 +69,25 @@ func (g *gen) maximaOf(e element) {
 	g.label("most")
 }
 
-// largest takes the maxima of a pixel's window, 32 channels at a time.
+// maxPool computes the maxima of a pixel's window, 32 channels at a time.
 func (g *gen) maxPool(e element) {
 	g.text("maxPool"+string(e)+"AVX512", windowsParams, "is MaxPool of 32 channels of "+string(e)+" for AVX-512.")
 	g.poolStart()
 	g.ins("MOVL $0xff800000, DX\nVPBROADCASTD DX, Z8")
 	g.fourTaps(e, func() {
-		g.storeHalves(e, 9)
+		g.storeRegisters(e, 9)
 		g.ins("ADDQ R9, SI\nADDQ R11, DI")
 	})
 	g.label("pixel")
 	g.maxima(e)
-	g.storeHalves(e, 0)
+	g.storeRegisters(e, 0)
 	g.ins("ADDQ R9, SI\nADDQ R11, DI\nDECQ CX\nJNZ pixel")
 	g.label("done")
 	g.end()
 }
 
-// storeHalves stores what registers z and z+1 have.
-func (g *gen) storeHalves(e element, z int) {
+// storeRegisters stores registers z and z+1.
+func (g *gen) storeRegisters(e element, z int) {
 	g.block("STORE_"+string(e), func() { g.storeLanes(e, z) }, "low", fmt.Sprintf("Z%d", z), "high", fmt.Sprintf("Z%d", z+1))
 }
 
@@ -99,18 +98,18 @@ func (g *gen) storeLanes(e element, z int) {
 		return
 	case float16s:
 		g.ins("VCVTPS2PH $0, Z%[1]d, Y%[1]d\nVCVTPS2PH $0, Z%[2]d, Y%[2]d", z, z+1)
-	case bfloat16s: // which have nothing in the lower half
+	case bfloat16s: // whose lower half is zero
 		g.ins("VPSRLD $16, Z%[1]d, Z%[1]d\nVPSRLD $16, Z%[2]d, Z%[2]d\nVPMOVDW Z%[1]d, Y%[1]d\nVPMOVDW Z%[2]d, Y%[2]d", z, z+1)
 	}
 	g.ins("VINSERTI64X4 $1, Y%[2]d, Z%[1]d, Z%[1]d\nVMOVDQU16 Z%[1]d, K7, (DI)", z, z+1)
 }
 
-// Windows of four elements have their places in registers.
+// The elements of a window of four have their offsets in registers.
 var fourPlaces = []string{"(R10*1)", "(R12*1)", "(R13*1)", "(R14*1)"}
 
-// fourTaps goes over windows of four elements, which are in Z0 to Z7, up to the
-// first that has a NaN: all from there on are left to what follows. Then does
-// the rest for a window, whose maxima are in Z9 and Z10, and goes to the next.
+// fourTaps computes windows of four elements, which are in Z0 to Z7, up to the first window
+// with a NaN; the caller computes the rest. For each window then uses the maxima in Z9 and Z10
+// and goes to the next window.
 func (g *gen) fourTaps(e element, then func()) {
 	g.block("LOAD_FOUR_PLACES", func() {
 		g.ins("CMPQ AX, $4\nJNE pixel\nMOVQ (R8), R10\nMOVQ 8(R8), R12\nMOVQ 16(R8), R13\nMOVQ 24(R8), R14")
@@ -130,14 +129,14 @@ func (g *gen) fourOf(e element) {
 			g.loadHalf(e, i, "(SI)"+at, i+1, 4*i+t)
 		}
 		g.ins("VCMPPS $3, Z%d, Z%d, K%d\nVCMPPS $3, Z%d, Z%d, K%d", 4*i, 4*i+1, 3+2*i, 4*i+2, 4*i+3, 4+2*i)
-		// Of zeros VMAXPS gives the operand written first.
+		// For two zeros VMAXPS returns the operand that is first in Go's order.
 		g.ins("VMAXPS Z%d, Z%d, Z%d\nVMAXPS Z%d, Z%d, Z11\nVMAXPS Z%[3]d, Z11, Z%[3]d", 4*i, 4*i+1, 9+i, 4*i+2, 4*i+3)
 	}
 	g.ins("KORW K3, K4, K3\nKORW K5, K6, K5\nKORTESTW K3, K5\nJNZ pixel")
 }
 
-// giveFour hands the gradient of a window out: each element that is the largest
-// takes what is left, and leaves nothing.
+// giveFour distributes the gradient of a window: the first element that is the maximum gets
+// the gradient.
 func (g *gen) giveFour(e element, positive bool) {
 	if e == float32s {
 		g.ins("VMOVUPS.Z (BX), K1, Z12\nVMOVUPS.Z 64(BX), K2, Z13")
@@ -162,7 +161,7 @@ func (g *gen) giveFour(e element, positive bool) {
 	g.ins("ADDQ R9, SI\nADDQ R11, DI\nADDQ ys+48(FP), BX")
 }
 
-// giveOne hands the gradient out to element t of a window, if it takes it.
+// giveOne writes the gradient to element t of a window where that is the first maximum, else 0.
 func (g *gen) giveOne(e element, t int, at string) {
 	for i := range 2 {
 		g.ins("VCMPPS $0, Z%d, Z%d, K%d, K%d", 4*i+t, 9+i, 5+i, 3+i)
@@ -178,9 +177,9 @@ func (g *gen) giveOne(e element, t int, at string) {
 	}
 }
 
-// largestGrad hands the gradient of a window to the first of its elements that
-// is the largest, if that is positive should it be, or adds it there. In 16 bits
-// it is copied.
+// maxPoolGrad writes the gradient of a window to its first maximal element and 0 to the others,
+// with positive only if the maximum is positive. With add it adds the gradient to the element.
+// 16-bit gradients are copied without conversion.
 func (g *gen) maxPoolGrad(e element, positive, add bool) {
 	name := "MaxPoolGrad"
 	switch {
@@ -206,7 +205,7 @@ func (g *gen) maxPoolGrad(e element, positive, add bool) {
 	} else {
 		g.ins("VMOVDQU16.Z (BX), K7, Z4")
 	}
-	for i := range 2 { // what is left to be given
+	for i := range 2 { // the gradient that is not yet distributed
 		if positive {
 			g.ins("VCMPPS $14, Z8, Z%d, K%d, K%d", i, i+1, 5+i)
 		} else {

@@ -2,15 +2,15 @@ package gemm
 
 import "fmt"
 
-// Most pixels that a loop over taps sums up at a time: all registers but four,
-// and but those with which sums become bfloat16.
+// The most pixels of a loop over taps: all registers but four are sums, or all but those that
+// the rounding to bfloat16 needs.
 const (
 	tapPixels      = 14
 	tapPixelsBrain = 13
 )
 
-// taps writes the loops over the elements of windows whose source has few
-// channels, by how many pixels they sum up at a time.
+// smallChannel writes the loops over the elements of windows of a source with few channels, by
+// the number of pixels that they compute at a time.
 func (g *gen) smallChannel(e element) {
 	most := tapPixels
 	if e == bfloat16s {
@@ -34,7 +34,7 @@ func (g *gen) smallChannel(e element) {
 	g.table("Windows", 1, "smallChannel"+string(e)+"AVX512", most, name)
 }
 
-// smallChannelLoop sums up p pixels. An address reaches five of them, so there are three
+// smallChannelLoop computes p pixels. An address reaches five of them, so there are three
 // pointers: AX, DX and R15.
 func (g *gen) smallChannelLoop(e element, p int) {
 	g.block("LOAD_SMALL_CHANNEL_ARGS", func() {
@@ -46,7 +46,7 @@ func (g *gen) smallChannelLoop(e element, p int) {
 		g.ins("CMPQ n+0(FP), $0\nJLE done")
 		g.label("group")
 	})
-	g.keptRows("ZERO_C", "x2", p, func(i int) {
+	g.sharedRows("ZERO_C", "x2", p, func(i int) {
 		for v := range 2 {
 			g.ins("VPXORD Z%[1]d, Z%[1]d, Z%[1]d", 2*i+v)
 		}
@@ -63,7 +63,7 @@ func (g *gen) smallChannelLoop(e element, p int) {
 	if p > 10 {
 		g.ins("LEAQ (DX)(R14*1), R15")
 	}
-	g.keptRows("FMA_PIXELS", "", p, func(i int) {
+	g.sharedRows("FMA_PIXELS", "", p, func(i int) {
 		base := []string{"AX", "DX", "R15"}[i/5]
 		at := "(" + base + ")" + []string{"", "(R9*1)", "(R9*2)", "(R10*1)", "(R9*4)"}[i%5]
 		g.fmaRow(at, 30+i%2, 28, 2*i)
@@ -87,7 +87,7 @@ func (g *gen) smallChannelLoop(e element, p int) {
 			g.ins("VMOVUPS (AX), Z28\nVMOVUPS 64(AX), Z29\nVBROADCASTSS 128(AX), Z30")
 		}
 	})
-	g.keptRows("STORE_PIXELS_"+string(e), "", p, func(i int) {
+	g.sharedRows("STORE_PIXELS_"+string(e), "", p, func(i int) {
 		g.block("STORE_PIXEL_"+string(e), func() {
 			switch e {
 			case float32s:
@@ -95,7 +95,7 @@ func (g *gen) smallChannelLoop(e element, p int) {
 			case float16s:
 				g.halfPixel(2 * i)
 			case bfloat16s:
-				g.brainPixel(2 * i)
+				g.bfloat16Pixel(2 * i)
 			}
 			g.ins("ADDQ R11, DI")
 		}, "acc0", fmt.Sprintf("Z%d", 2*i), "acc1", fmt.Sprintf("Z%d", 2*i+1), "y0", fmt.Sprintf("Y%d", 2*i), "y1", fmt.Sprintf("Y%d", 2*i+1))
@@ -107,12 +107,12 @@ func (g *gen) smallChannelLoop(e element, p int) {
 	}, "pixels", p)
 }
 
-// What is less than the number in Z30 becomes 0; a NaN is not.
+// atLeast replaces numbers below the one in Z30 by 0; a NaN stays.
 func (g *gen) atLeast(acc, k int) {
 	g.ins("VCMPPS $5, Z30, Z%d, K%d", acc, k)
 }
 
-// floatPixel stores a pixel from register acc on.
+// floatPixel stores a pixel of float32 from register acc on.
 func (g *gen) floatPixel(acc int) {
 	for v := range 2 {
 		g.ins("VADDPS Z%[1]d, Z%[2]d, Z%[2]d", 28+v, acc+v)
@@ -130,9 +130,10 @@ func (g *gen) halfPixel(acc int) {
 	}
 }
 
-// brainPixel rounds a pixel to bfloat16 before and after the bias is added. The
-// first register has channels 0, 2, 4 …, so that both make one.
-func (g *gen) brainPixel(acc int) {
+// bfloat16Pixel rounds a pixel to bfloat16 before and after the bias is added. The first
+// register has the even channels and the second the odd ones, so that both are merged into
+// one.
+func (g *gen) bfloat16Pixel(acc int) {
 	for v := range 2 {
 		z := acc + v
 		// NaNs of arithmetic are quiet, and lose only lower bits.

@@ -2,12 +2,12 @@ package gemm
 
 import "fmt"
 
-// smallChannelGradTaps is the most elements of the window whose sums stay in registers
-// together, and whose places do.
+// smallChannelGradTaps is the most elements of the window whose sums and offsets fit in
+// registers.
 const smallChannelGradTaps = 9
 
-// tapsGrad writes the gradients by the kernels of few channels, for 1 to smallChannelGradTaps
-// elements of the window.
+// smallChannelGrad writes the gradients by the kernels of few channels, for 1 to
+// smallChannelGradTaps elements of the window.
 func (g *gen) smallChannelGrad(e element) {
 	name := func(taps int) string { return fmt.Sprintf("smallChannelGrad%d%sAVX512", taps, e) }
 	places := []string{"AX", "DX", "DI", "R8", "R11", "R12", "R13", "R14", "R15"}
@@ -24,8 +24,8 @@ func (g *gen) smallChannelGradLoop(e element, n int, places []string) {
 		g.ins("MOVQ at+16(FP), CX\nMOVQ x+24(FP), SI\nMOVQ xs+32(FP), R9\nMOVQ y+40(FP), BX\nMOVQ ys+48(FP), R10")
 		g.ins("MOVQ mask+72(FP), DX\nKMOVW DX, K1\nSHRQ $16, DX\nKMOVW DX, K2")
 	})
-	g.keptRows("LOAD_TAPS", "", n, func(t int) { g.ins("MOVQ %d(CX), %s", 16*t, places[t]) })
-	g.keptRows("ZERO_C", "x2", n, func(i int) {
+	g.sharedRows("LOAD_TAPS", "", n, func(t int) { g.ins("MOVQ %d(CX), %s", 16*t, places[t]) })
+	g.sharedRows("ZERO_C", "x2", n, func(i int) {
 		for v := range 2 {
 			g.ins("VPXORD Z%[1]d, Z%[1]d, Z%[1]d", 2*i+v)
 		}
@@ -42,13 +42,13 @@ func (g *gen) smallChannelGradLoop(e element, n int, places []string) {
 		}
 		g.prefetchPixel(e, "(BX)")
 	})
-	g.keptRows("FMA_TAPS", "", n, func(t int) { g.fmaRow(fmt.Sprintf("(SI)(%s*1)", places[t]), 20+t%4, 18, 2*t) })
+	g.sharedRows("FMA_TAPS", "", n, func(t int) { g.fmaRow(fmt.Sprintf("(SI)(%s*1)", places[t]), 20+t%4, 18, 2*t) })
 	g.block("END_ROWS", func() {
 		g.ins("ADDQ R9, SI\nADDQ R10, BX\nDECQ CX\nJNZ pixel\nADDQ ds+64(FP), SI\nDECQ taps+8(FP)\nJNZ row")
 		g.label("sum")
 		g.ins("MOVQ at+16(FP), CX")
 	})
-	g.keptRows("ADD_TAPS", "", n, func(t int) {
+	g.sharedRows("ADD_TAPS", "", n, func(t int) {
 		g.block("ADD_TAP", func() {
 			g.ins("MOVQ %d(CX), DI\nADDQ d+56(FP), DI", 16*t+8)
 			for i := range 2 {

@@ -22,9 +22,9 @@ func (g *gen) strips(prefix string, rows, vectors int, t tile) {
 	g.table("StripKernel", 1, fmt.Sprint(prefix, 16*vectors), rows, name)
 }
 
-// strip writes a kernel that goes along a strip of rows of the result, panel by panel of
-// B, and rounds the sums to bfloat16. With one vector there is one panel, of which the
-// first half is read.
+// strip writes a kernel that computes a strip of rows of the result, panel by panel of B, and
+// rounds the sums to bfloat16. With one vector there is one panel, and the first half of it is
+// read.
 func (t *tile) strip(g *gen) {
 	g.text(t.name, stripParams, fmt.Sprintf("is a StripKernel of %d rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.", t.rows))
 	name := func(what string) string { return fmt.Sprintf("%s_%d%s", what, t.rows, t.width()) }
@@ -47,7 +47,7 @@ func (t *tile) strip(g *gen) {
 			g.ins("MOVQ k+0(FP), CX\nMOVQ a+8(FP), AX\nMOVQ DI, DX")
 		})
 		rows := func(what string, row func(i int)) {
-			g.keptRows(what, t.width(), t.rows, func(i int) {
+			g.sharedRows(what, t.width(), t.rows, func(i int) {
 				if i > 0 {
 					g.ins("ADDQ R8, DX")
 				}
@@ -55,7 +55,7 @@ func (t *tile) strip(g *gen) {
 			})
 		}
 		rows("PREFETCHW_STRIP", func(int) { g.ins("%s", amd64.Prefetchw(prefetchDistanceStrip, amd64.DX)) })
-		g.keptRows("ZERO_C", t.width(), t.rows, func(i int) {
+		g.sharedRows("ZERO_C", t.width(), t.rows, func(i int) {
 			for v := range t.vectors {
 				g.ins("%s %[2]s%[3]d, %[2]s%[3]d, %[2]s%[3]d", t.zero, t.reg, t.acc(i, v))
 			}
@@ -86,9 +86,9 @@ func (t *tile) strip(g *gen) {
 		g.label("sum")
 		g.ins("MOVQ DI, DX")
 		if !pairs {
-			// The instruction that rounds takes subnormal numbers for zero. Sums of pairs
-			// have none.
-			g.keptRows("FIND_SUBNORMAL_C", t.width(), t.rows, func(i int) {
+			// The rounding instruction flushes subnormal numbers to zero. Sums of products of
+			// pairs have none.
+			g.sharedRows("FIND_SUBNORMAL_C", t.width(), t.rows, func(i int) {
 				low := fmt.Sprintf("Z%d", t.acc(i, 0))
 				if t.vectors == 1 {
 					g.block("FIND_SUBNORMAL_1", func() {
@@ -114,13 +114,13 @@ func (t *tile) strip(g *gen) {
 		if !pairs {
 			g.label("subnormal")
 			const constants = 28
-			g.brainConstants(constants)
+			g.bfloat16Constants(constants)
 			g.ins("MOVQ DI, DX")
 			rows("STORE_ROUNDED_C", func(i int) {
 				low := t.acc(i, 0)
 				if t.vectors == 1 {
 					g.block("STORE_ROUNDED_1", func() {
-						g.roundBrain(low, constants)
+						g.roundBFloat16(low, constants)
 						g.ins("VPSRLD $16, Z%[1]d, Z%[1]d\nVPMOVDW Z%[1]d, Y%[1]d\nVMOVDQU16 Z%[1]d, K1, (DX)", low)
 					}, "low", fmt.Sprintf("Z%d", low), "lowhalf", fmt.Sprintf("Y%d", low))
 					return
@@ -128,7 +128,7 @@ func (t *tile) strip(g *gen) {
 				high := t.acc(i, 1)
 				g.block("STORE_ROUNDED", func() {
 					for _, v := range []int{low, high} {
-						g.roundBrain(v, constants)
+						g.roundBFloat16(v, constants)
 						g.ins("VPSRLD $16, Z%[1]d, Z%[1]d\nVPMOVDW Z%[1]d, Y%[1]d", v)
 					}
 					g.ins("VINSERTI64X4 $1, Y%d, Z%[2]d, Z%[2]d\nVMOVDQU16 Z%[2]d, K1, (DX)", high, low)
@@ -139,6 +139,6 @@ func (t *tile) strip(g *gen) {
 	}, parts...)
 }
 
-// prefetchDistanceStrip is the bytes by which rows of the result are prefetched before
-// they are written.
+// prefetchDistanceStrip is the distance in bytes at which rows of the result are prefetched
+// before they are written.
 const prefetchDistanceStrip = 128

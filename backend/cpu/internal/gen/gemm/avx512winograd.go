@@ -8,16 +8,16 @@ import (
 // winogradParams is the signature of a gemm.Transform.
 const winogradParams = "n int, x unsafe.Pointer, row int, column int, xs int, d unsafe.Pointer, drow int, dcolumn int, ds int, mask uint"
 
-// The matrices of Winograd's F(2x2, 3x3) whose elements are 1, 0 and -1, by which
-// tiles of the source, and of products, are transformed.
+// The matrices of Winograd's F(2x2, 3x3) with elements 1, 0 and -1, which transform tiles of
+// the source and of products.
 var (
 	winogradSource = [][]int{{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, 1, 0, -1}}
 	winogradResult = [][]int{{1, 1, 1, 0}, {0, 1, -1, -1}}
-	winogradGrads  = [][]int{{1, 0}, {1, 1}, {1, -1}, {0, -1}} // winogradResult the other way
+	winogradGrads  = [][]int{{1, 0}, {1, 1}, {1, -1}, {0, -1}} // the transpose of winogradResult
 )
 
-// transform writes the product M·X·Mᵀ for tiles X of 32 channels: column by column,
-// so that a tile is read once, then row by row.
+// transform writes the product M·X·Mᵀ for tiles X of 32 channels: column by column, so that a
+// tile is read once, then row by row.
 func (g *gen) transform(name string, m [][]int) {
 	p, q := len(m), len(m[0])
 	g.text(name, winogradParams, fmt.Sprintf("is a Transform of %d×%d pixels to %d×%d for AVX-512.", q, q, p, p))
@@ -66,13 +66,13 @@ func (g *gen) transformHalf(m [][]int, half int) {
 	}
 }
 
-// places is n places some register apart from base on; the fourth takes DX to be
-// at the third.
-func places(base, apart string, n int) []string {
-	return []string{"(" + base + ")", "(" + base + ")(" + apart + "*1)", "(" + base + ")(" + apart + "*2)", "(DX)(" + apart + "*1)"}[:n]
+// places returns n addresses that are the register stride from base on. For the fourth, DX must
+// point to the third.
+func places(base, stride string, n int) []string {
+	return []string{"(" + base + ")", "(" + base + ")(" + stride + "*1)", "(" + base + ")(" + stride + "*2)", "(DX)(" + stride + "*1)"}[:n]
 }
 
-// combine adds up registers with factors 1, 0 and -1 to register d. Z31 is 0.
+// combine adds registers with factors 1, 0 and -1 in register d. Z31 is 0.
 func (g *gen) combine(factors []int, reg func(i int) int, d int) {
 	first := -1
 	for i, f := range factors {

@@ -12,11 +12,12 @@ import (
 // its type BytesKernel.
 const bytesParams = "k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int"
 
-// byteUnroll is the groups of four steps in an iteration of the loop.
+// byteUnroll is the groups of four elements of the inner dimension in an iteration of the
+// loop.
 const byteUnroll = 4
 
-// prefetchDistanceBytes is the bytes by which panels are prefetched: the processor's own
-// prefetching stops at every page, and a product of one row waits for memory alone.
+// prefetchDistanceBytes is the distance in bytes at which panels are prefetched: the hardware
+// prefetcher stops at every page, and a product of one row is limited by memory.
 const prefetchDistanceBytes = 4096
 
 // avx512VNNI writes the kernels for AVX512-VNNI.
@@ -28,7 +29,7 @@ func avx512VNNI() *gen {
 	return g
 }
 
-// vnniRows is the numbers of rows that there are kernels for.
+// vnniRows are the numbers of rows with a kernel.
 var vnniRows = []int{1, 4, 12}
 
 // vnni writes a kernel of uint8 by int8: two accumulators for each row.
@@ -81,9 +82,9 @@ func (g *gen) loadBytesArgs() {
 	})
 }
 
-// bytesAVX2 writes a kernel of one row of int16 by int8, which it widens: products of uint8
-// by int8 saturate at 16 bits (VPMADDUBSW). A register has two sums each of four columns.
-// More rows would share nothing but the widening.
+// bytesAVX2 writes a kernel of one row of int16 by int8, which it widens to int16: products of
+// uint8 by int8 saturate at 16 bits (VPMADDUBSW). A register has two sums for each of four
+// columns. More rows would share nothing but the widening.
 func (g *gen) bytesAVX2(name string) {
 	g.text(name, bytesParams, "is a BytesKernel of a row of int16.")
 	g.loadBytesArgs()

@@ -7,8 +7,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/arm64"
 )
 
-// neon writes the kernels for arm64: 8 rows and three vectors take 24 of the
-// 32 registers.
+// neon writes the kernels for arm64: tiles of 8 rows and three vectors take 24 of the 32
+// registers.
 func neon() *gen {
 	g := &gen{file: asm.NewFile("neon_arm64"), doc: "// Kernels for Advanced SIMD. Those on pairs need its products of bfloat16.\n\n"}
 	const rows, vectors = 8, 3
@@ -44,8 +44,8 @@ func (g *gen) neonText(name string, rows, vectors int, inner bool) {
 	g.text(name, kernelParams, fmt.Sprintf("is a Kernel of %d rows and %d columns: Σ %s·b[p*ldb+j].", rows, 4*vectors, how))
 }
 
-// neonBegin reads the parameters of a kernel: R0 counts, R1 on point to A: to
-// each row, or to the first; R10 points to B.
+// neonBegin loads the arguments of a kernel: R0 is the count, R1 and up point to A (to each
+// row, or to the first), and R10 points to B.
 func (g *gen) neonBegin(rows int, inner bool) {
 	g.block("LOAD_ROWS_ARGS", func() {
 		g.ins("MOVD k+0(FP), R0\nMOVD a+8(FP), R1\nMOVD lda+16(FP), R9\nMOVD b+24(FP), R10\nMOVD ldb+32(FP), R11")
@@ -59,12 +59,12 @@ func (g *gen) neonBegin(rows int, inner bool) {
 	}
 }
 
-// neonTile writes a kernel. V0 on are the sums, V24 on B, V27 on elements of A,
-// which products take one by one: to spread them over a register would take a
-// place among the multiplications on some processors.
+// neonTile writes a kernel. V0 and up are the sums, V24 and up B, V27 and up elements of A,
+// which products read by element: broadcasting them would compete with the multiplications on
+// some processors.
 func (g *gen) neonTile(name string, rows, vectors int, inner bool) {
 	g.neonText(name, rows, vectors, inner)
-	if inner { // the elements of A are loaded in different ways
+	if inner { // the elements of A are loaded differently
 		g.neonTileBody(rows, vectors, inner)
 		return
 	}
@@ -86,7 +86,7 @@ func (g *gen) neonTileBody(rows, vectors int, inner bool) {
 		}, "a", a, "acc", row*vectors, "lane", element)
 	}
 	if inner {
-		// Fours, a pair and a single one of the neighbours, each a register.
+		// Adjacent elements in registers of four, of two and of one.
 		var counts []int
 		for left := rows; left > 0; left -= counts[len(counts)-1] {
 			counts = append(counts, map[int]int{1: 1, 2: 2, 3: 2}[left])
@@ -108,7 +108,7 @@ func (g *gen) neonTileBody(rows, vectors int, inner bool) {
 			first += n
 		}
 	} else {
-		g.keptRows("FMA_ROWS_NEON", "", rows, func(i int) {
+		g.sharedRows("FMA_ROWS_NEON", "", rows, func(i int) {
 			a := 27 + i%5
 			g.block("FMA_ROW_NEON", func() {
 				g.ins("FMOVS.P 4(R%d), F%d", i+1, a)
@@ -120,7 +120,7 @@ func (g *gen) neonTileBody(rows, vectors int, inner bool) {
 	g.block("END_C", func() {
 		g.label("sum")
 		g.ins("MOVD s+40(FP), R1\nCBZ R1, store\nMOVD lds+48(FP), R9")
-		g.keptRows("ADD_S", "", rows, func(i int) {
+		g.sharedRows("ADD_S", "", rows, func(i int) {
 			g.block("ADD_S_ROW", func() {
 				g.ins("VLD1 (R1), %s\nADD R9, R1, R1", group(24))
 				for v := range vectors {
@@ -131,19 +131,19 @@ func (g *gen) neonTileBody(rows, vectors int, inner bool) {
 		})
 		g.label("store")
 		g.ins("MOVD d+56(FP), R1\nMOVD ldd+64(FP), R9")
-		g.keptRows("STORE_C", "", rows, func(i int) {
+		g.sharedRows("STORE_C", "", rows, func(i int) {
 			g.ins("VST1 %s, (R1)\nADD R9, R1, R1", group(i*vectors))
 		})
 		g.ins("RET")
 	}, "add", fmt.Sprintf("ADD_S_%d", rows), "store", fmt.Sprintf("STORE_C_%d", rows))
 }
 
-// neonZero clears the first registers.
+// neonZero clears the first n registers.
 func (g *gen) neonZero(n int) {
-	g.keptRows("ZERO_V", "", n, func(i int) { g.ins("%s", arm64.Ins("EOR", i, i, i)) })
+	g.sharedRows("ZERO_V", "", n, func(i int) { g.ins("%s", arm64.Ins("EOR", i, i, i)) })
 }
 
-// neonPeak writes a loop of products on registers.
+// neonPeak writes a loop of products on registers, to measure the peak rate.
 func (g *gen) neonPeak(name, product string) {
 	g.text(name, "n int", fmt.Sprintf("does n times 48 %s on registers.", product))
 	g.ins("MOVD n+0(FP), R0")

@@ -7,7 +7,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/arm64"
 )
 
-// neonKinds are how four elements are loaded as float32, or pairs as they are.
+// neonKinds are the loads of four elements as float32, or of pairs as they are.
 var neonKinds = []struct {
 	name, doc string
 	bytes     int // of an element or a pair
@@ -60,8 +60,8 @@ func (g *gen) neonPacking() {
 	g.ins("RET")
 }
 
-// neonVectorProducts writes Dots and Adds of one and four rows for each
-// element type, of columns in fours: two registers at a time, then one.
+// neonVectorProducts writes Dots and Adds of one and four rows for each element type, for
+// columns in groups of four: two registers at a time, then one.
 func (g *gen) neonVectorProducts() {
 	for _, kind := range neonKinds {
 		for _, rows := range []int{4, 1} {
@@ -80,7 +80,7 @@ func (g *gen) neonVector(what, kind string, bytes, rows int, load func(at string
 	for i := 1; i < rows; i++ {
 		g.ins("ADD R6, R%d, R%d", i+1, i+2)
 	}
-	vector := "R1" // what goes along with the columns
+	vector := "R1" // pointer that advances with the columns
 	switch {
 	case dots:
 		g.neonZero(2 * rows)

@@ -6,20 +6,19 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/arm64"
 )
 
-// Where neonPairs keeps pairs of columns of B, and what is free for A.
+// The registers of neonPairs for pairs of columns of B, and those for A.
 var (
 	neonColumns = []int{30, 27, 24, 28, 25, 29}
 	neonFree    = [2]int{26, 31}
 )
 
-// neonPairs writes a kernel on pairs. An instruction multiplies two rows of A
-// by two columns of B, four elements of each: two steps of pairs at a time,
-// which interleaving rows of B brings together. A register from V0 on is two
-// rows of two columns.
+// neonPairs writes a kernel on pairs. BFMMLA multiplies two rows of A by two columns of B,
+// four elements of each: two pairs of the inner dimension at a time, which interleaving rows
+// of B makes adjacent. A register from V0 on has the sums of two rows and two columns.
 func (g *gen) neonPairs(name string, rows, vectors int, inner bool) {
 	g.neonText(name, rows, vectors, inner)
 	g.neonBegin(rows, inner)
-	columns := 2 * vectors // pairs of them
+	columns := 2 * vectors // pairs of columns
 	g.neonZero((rows + 1) / 2 * columns)
 	line := func(first int) string { return fmt.Sprintf("[V%d.S4, V%d.S4, V%d.S4]", first, first+1, first+2) }
 	step := func(both bool) {
@@ -118,8 +117,8 @@ func (g *gen) neonPairsEnd(rows, vectors, columns int, line func(first int) stri
 	g.ins("RET")
 }
 
-// neonRowPairs loads two steps, or one and zeros, of row i of A and, if there
-// are two, of the next.
+// neonRowPairs loads two pairs, or one and zeros, of row i of A and, if there are two rows, of
+// the next.
 func (g *gen) neonRowPairs(a, i, rows int, both bool) {
 	if both {
 		g.ins("FMOVD.P 8(R%d), F%d", i+1, a)
@@ -134,7 +133,7 @@ func (g *gen) neonRowPairs(a, i, rows int, both bool) {
 	}
 }
 
-// neonInnerPairs is neonRowPairs where rows are neighbours.
+// neonInnerPairs is neonRowPairs for a transposed A, whose rows are adjacent.
 func (g *gen) neonInnerPairs(offset, rows int, both bool) {
 	a, b := neonFree[0], neonFree[1]
 	load := map[int]string{1: "FMOVS", 2: "FMOVD"}[rows]

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// elementKind is what an operand is made of.
+// elementKind is an element type of operands.
 type elementKind struct {
 	name, doc string
 	bytes     int // of an element
 	load      func(address, k string, z int) string
 }
 
-// elementKinds are what operands are made of, and how 16 of them, or of pairs,
-// are loaded under mask k as 32-bit lanes: as float32, or as pairs.
+// elementKinds are the element types of operands, with the load of 16 elements, or pairs,
+// under mask k as 32-bit lanes: as float32, or as pairs.
 var elementKinds = []elementKind{
 	{"F32", "float32", 4, func(at, k string, z int) string { return fmt.Sprintf("VMOVUPS.Z %s, %s, Z%d", at, k, z) }},
 	{"F16", "float16, made float32", 2, func(at, k string, z int) string { return fmt.Sprintf("VCVTPH2PS.Z %s, %s, Z%d", at, k, z) }},
@@ -22,7 +22,7 @@ var elementKinds = []elementKind{
 	}},
 }
 
-// packedKinds are those that are packed: besides, float32 that become numbers of
+// packedKinds are the element types that can be packed: also float32 that is rounded to
 // float16.
 var packedKinds = append(elementKinds[:len(elementKinds):len(elementKinds)], elementKind{"RoundF16", "float32, rounded to float16", 4, func(at, k string, z int) string {
 	return fmt.Sprintf("VMOVUPS.Z %s, %s, Z%d\nVCVTPS2PH $0, Z%d, Y%d\nVCVTPH2PS Y%d, Z%d", at, k, z, z, z, z, z)
@@ -43,8 +43,7 @@ func (g *gen) packing() {
 	})
 }
 
-// packMasks reads the parameters of a packing routine: K1 and K2 mask what is
-// loaded, K3 and K4 what is stored.
+// packMasks loads the masks of a packing routine: K1 and K2 for loads, K3 and K4 for stores.
 func (g *gen) packMasks() {
 	g.block("LOAD_PACK_ARGS", func() {
 		g.ins("MOVQ d+0(FP), DI\nMOVQ ldd+8(FP), R9\nMOVQ s+16(FP), SI\nMOVQ lds+24(FP), R8\nMOVQ k+32(FP), CX\nMOVQ load+40(FP), AX\nMOVQ store+48(FP), BX")
@@ -77,7 +76,7 @@ func (g *gen) lanePairs() {
 		g.ins("VPSLLD $16, Z%[1]d, Z%[1]d\nVPORD Z%[1]d, Z%[2]d, Z%[2]d", 2+v, v)
 		g.ins("VMOVDQU32 Z%d, K%d, %d(DI)", v, v+3, 64*v)
 	}
-	g.ins("PREFETCHT0 (SI)(R8*8)\nPREFETCHT0 (SI)(R10*1)") // processors do not foresee short rows
+	g.ins("PREFETCHT0 (SI)(R8*8)\nPREFETCHT0 (SI)(R10*1)") // the hardware prefetcher does not follow short rows
 	g.ins("LEAQ (SI)(R8*2), SI\nADDQ R9, DI\nSUBQ $2, CX\nJGE loop")
 	g.label("tail")
 	g.ins("ADDQ $2, CX\nJLE done")
@@ -88,24 +87,24 @@ func (g *gen) lanePairs() {
 	g.end()
 }
 
-// transpose packs up to 16 lanes that lie apart, with 16 steps of the inner
-// index at a time: rows are loaded, transposed in registers and stored.
+// transpose packs up to 16 lanes that are separate rows, 16 elements of the inner dimension at
+// a time: rows are loaded, transposed in registers and stored.
 func (g *gen) transpose(name, doc string, rowBytes, elements int, load func(at, k string, z int) string) {
 	perStep := elements / 16
 	g.text(name, packParams, "packs "+doc+", from up to 16 lanes that lie apart:\nd[p*ldd+j] = s[j*lds+p] for j in store, 0 where j is not in load.")
 	g.packMasks()
 	g.block("BEGIN_TRANSPOSE", func() {
-		g.ins("MOVQ load+40(FP), R10\nPOPCNTQ R10, R10") // lanes
+		g.ins("MOVQ load+40(FP), R10\nPOPCNTQ R10, R10") // number of lanes
 		g.ins("MOVQ $-1, R11\nKMOVD R11, K1")
 		g.ins("TESTQ CX, CX\nJLE done")
 		g.label("block")
-		// The last block loads only the elements that there are.
+		// The last block loads only the existing elements.
 		g.ins("CMPQ CX, $%d\nJGE whole", elements)
 		g.ins("MOVQ $1, R11\nSHLQ CX, R11\nDECQ R11\nKMOVD R11, K1")
 		g.label("whole")
 		g.ins("MOVQ SI, DX")
 	}, "elements", elements)
-	g.keptRows("ZERO_C", "x2", 8, func(i int) {
+	g.sharedRows("ZERO_C", "x2", 8, func(i int) {
 		for v := range 2 {
 			g.ins("VPXORD Z%[1]d, Z%[1]d, Z%[1]d", 2*i+v)
 		}
@@ -133,7 +132,7 @@ func (g *gen) transpose(name, doc string, rowBytes, elements int, load func(at, 
 
 // transpose16 transposes Z0 to Z15; it uses the others.
 func (g *gen) transpose16() {
-	// Pairs of rows, then fours, then quarters of registers change places.
+	// Exchange elements between pairs of rows, then groups of four, then 128-bit quarters.
 	for i := 0; i < 16; i += 2 {
 		g.ins("VUNPCKLPS Z%d, Z%d, Z%d\nVUNPCKHPS Z%d, Z%d, Z%d", i+1, i, 16+i, i+1, i, 17+i)
 	}

@@ -7,28 +7,27 @@ import (
 	"strings"
 )
 
-// kernelParams is the signature of every micro-kernel; package gemm documents
-// it at its type Kernel.
+// kernelParams is the signature of every micro-kernel; package gemm documents it at its type
+// Kernel.
 const kernelParams = "k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint"
 
-// tile is a micro-kernel for amd64: a tile of C of rows × vectors registers is
-// summed up in registers over k, then s is added, and it is stored at d.
+// tile is a micro-kernel for amd64: a tile of C of rows × vectors registers is summed in
+// registers over k, then s is added, and the tile is stored at d.
 //
-// In each step the vectors of a row of B are loaded, and each element of A is
-// broadcast to a register and multiplied with them. Broadcasting inside the
-// multiplication would need a load per multiplication, and loads would limit
-// the speed.
+// In each step the vectors of a row of B are loaded, and each element of A is broadcast to a
+// register and multiplied with them. An embedded broadcast would need a load for each
+// multiplication, and loads would limit the speed.
 type tile struct {
 	name    string
 	rows    int
 	vectors int
 	bytes   int    // of a register
 	reg     string // "Z" or "Y"
-	runs    bool   // operands lie in runs, of which there is a list
-	next    bool   // what is needed next is prefetched meanwhile
-	strips  bool   // it goes along a strip of rows
-	copies  bool   // B is copied as it is read
-	inner   bool   // A lies k by k: its rows are neighbours, and lda goes from one k to the next
+	runs    bool   // operands are runs of memory, at a list of offsets
+	next    bool   // the next operands are prefetched
+	strips  bool   // computes a strip of rows
+	copies  bool   // B is packed while it is read
+	inner   bool   // A is transposed: its rows are adjacent, and lda is the bytes between elements of the inner dimension
 	masked  bool   // columns of s and d are masked
 	bcast   string
 	loadB   string
@@ -36,51 +35,49 @@ type tile struct {
 	step1   func(acc, a, b int) string // acc += a·b
 }
 
-// prefetchParams are those that kernels have besides when they fetch what comes
-// after them; package gemm documents them at its type PrefetchKernel.
+// prefetchParams are the further parameters of kernels that prefetch; package gemm documents
+// them at its type PrefetchKernel.
 const prefetchParams = ", next unsafe.Pointer, stride int"
 
-// copyParams are those that kernels have besides when they copy B; package gemm
-// documents them at its type CopyKernel.
+// copyParams are the further parameters of kernels that pack B; package gemm documents them at
+// its type CopyKernel.
 const copyParams = ", packed unsafe.Pointer"
 
-// pixelRunsParams is the signature of kernels whose operands lie in runs;
-// package gemm documents it at its type PixelRuns.
+// pixelRunsParams is the signature of kernels on runs of pixels; package gemm documents it at
+// its type PixelRuns.
 const pixelRunsParams = "n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer"
 
-// unroll is the number of steps in an iteration of the loop. Addresses reach that
-// far, so that pointers move once in an iteration: additions would take the place
-// of multiplications, which some processors do on the same ports.
+// unroll is the number of steps in an iteration of the loop. Addresses have offsets for that
+// many, so that pointers move once in an iteration: on some processors additions use the ports
+// of multiplications.
 const unroll = 4
 
-// stepped is an address u < unroll strides after a pointer, given the
-// registers that hold the stride and three times the stride.
+// stepped returns an address u < unroll strides after a pointer, given the registers of the
+// stride and of three times the stride.
 func stepped(offset int, pointer, stride, three string, u int) string {
 	return fmt.Sprintf("%d(%s)", offset, pointer) + []string{"", "(" + stride + "*1)", "(" + stride + "*2)", "(" + three + "*1)"}[u]
 }
 
-// prefetchDistanceB is the number of steps by which rows of B are prefetched before they are
-// used: a panel of B comes from L3 when its first tile is
-// computed, and the processor's own prefetching stops at every page, which for
-// a panel of 32 columns is after as many rows.
+// prefetchDistanceB is the number of steps by which rows of B are prefetched: a panel of B
+// comes from L3 when its first tile is computed, and the hardware prefetcher stops at every
+// page, which is after 32 rows for a panel of 32 columns.
 const prefetchDistanceB = 32
 
-// prefetchDistanceA is the number of steps by which A is prefetched, which comes from the
-// L2.
+// prefetchDistanceA is the number of steps by which A is prefetched, which comes from L2.
 const prefetchDistanceA = 32
 
-// prefetchesA reports whether A is fetched. Short runs of it would be over first, and
-// without AVX-512 there are as many loads as the processor can do.
+// prefetchesA reports whether A is prefetched. Short runs of A would end before the prefetched
+// line, and without AVX-512 the load ports are busy.
 func (t *tile) prefetchesA() bool { return !(t.runs && t.inner) && !t.strips && t.bytes == 64 }
 
-// prefetchDistanceCopy is that number for kernels that copy B: it lies in L2
-// then, mostly, and its rows on few lines of L1, which more would fill.
+// prefetchDistanceCopy is that number for kernels that pack B: then B is mostly in L2, and its
+// rows share lines of L1, which more prefetches would evict.
 const prefetchDistanceCopy = 8
 
-// acc is the number of an accumulator register.
+// acc returns the number of an accumulator register.
 func (t *tile) acc(i, v int) int { return i*t.vectors + v }
 
-// mask is the operand of an instruction that masks vector v.
+// mask returns the operand of an instruction that masks vector v.
 func (t *tile) mask(v int) string {
 	if !t.masked {
 		return ""
@@ -88,8 +85,8 @@ func (t *tile) mask(v int) string {
 	return fmt.Sprintf("K%d, ", v+1)
 }
 
-// Pointers to A when it lies row by row: one for three rows, since an address
-// may have a base, once or twice lda, and an offset.
+// Pointers to the rows of A: one for three rows, because an address has a base, once or twice
+// lda, and an offset.
 var rowBases = []string{"AX", "DX", "SI", "R9", "R10"}
 
 func (t *tile) addressA(i, u int) string {
@@ -138,12 +135,12 @@ func (t *tile) write(g *gen) {
 		g.block(kind, func() { t.body(g) }, t.parts()...)
 	case t.prefetchesA(): // in some steps only
 		t.body(g)
-	default: // there is one pointer
+	default: // A is transposed: there is one pointer
 		g.block(kind+"_FEW", func() { t.body(g) }, t.parts()...)
 	}
 }
 
-// parts are the macros of a kernel's parts, by what they do.
+// parts returns the macros of a kernel's parts, by purpose.
 func (t *tile) parts() []any {
 	name := func(what string) string { return fmt.Sprintf("%s_%d%s", what, t.rows, t.width()) }
 	list := []any{
@@ -157,7 +154,7 @@ func (t *tile) parts() []any {
 	return list
 }
 
-// prefetchMacro names what prefetches A in step u, where anything does.
+// prefetchMacro returns the macro that prefetches A in step u, or "".
 func (t *tile) prefetchMacro(u int) string {
 	if n := (t.rows - u + unroll - 1) / unroll; !t.inner && t.prefetchesA() && n > 0 {
 		return fmt.Sprintf("PREFETCH_A_%d_FROM_%d", n, u)
@@ -165,12 +162,12 @@ func (t *tile) prefetchMacro(u int) string {
 	return ""
 }
 
-// arithmetic is the word for the products of a step.
+// arithmetic returns the name of the products of a step.
 func (t *tile) arithmetic() string {
 	return map[string]string{"VBROADCASTSS": "FMA", "VPBROADCASTD": "DOT"}[t.bcast]
 }
 
-// stepMacro names a step.
+// stepMacro returns the name of a step's macro.
 func (t *tile) stepMacro() string {
 	form := "_ROWS"
 	if t.inner {
@@ -185,8 +182,8 @@ func (t *tile) stepMacro() string {
 	return fmt.Sprintf("%s_STEP%s_%d%s", t.arithmetic(), form, t.rows, t.width())
 }
 
-// advanceMacro names what moves the pointers: that of a copy of B depends on the
-// columns.
+// advanceMacro returns the name of the macro that moves the pointers; for kernels that pack B
+// it depends on the columns.
 func (t *tile) advanceMacro() string {
 	name := "ADVANCE"
 	if t.copies {
@@ -234,10 +231,10 @@ func (t *tile) body(g *gen) {
 			}
 		})
 	}
-	// The tile at d is prefetched while the sums are formed: for a write, as what
-	// was there before may be in other cores' caches, too.
+	// The tile at d is prefetched with write intent while the sums are computed, because its
+	// lines may be in other cores' caches.
 	g.ins("MOVQ DI, DX")
-	g.keptRows("PREFETCHW_C", t.width(), t.rows, func(i int) {
+	g.sharedRows("PREFETCHW_C", t.width(), t.rows, func(i int) {
 		if i > 0 {
 			g.ins("ADDQ R8, DX")
 		}
@@ -245,13 +242,13 @@ func (t *tile) body(g *gen) {
 			g.ins("%s", amd64.Prefetchw(v, amd64.DX))
 		}
 	})
-	g.keptRows("ZERO_C", t.width(), t.rows, func(i int) {
+	g.sharedRows("ZERO_C", t.width(), t.rows, func(i int) {
 		for v := range t.vectors {
 			g.ins("%s %[2]s%[3]d, %[2]s%[3]d, %[2]s%[3]d", t.zero, t.reg, t.acc(i, v))
 		}
 	})
 	bases := rowBases[:(t.rows+2)/3]
-	begin := func() { // pointers to A, and what is prefetched of B
+	begin := func() { // set the pointers to A, and prefetch B
 		if !t.inner {
 			if len(bases) > 1 {
 				g.macro(fmt.Sprintf("POINT_A_%d", len(bases)), func() {
@@ -340,12 +337,12 @@ func (t *tile) body(g *gen) {
 	t.end(g)
 }
 
-// interleaves reports whether B is copied from rows of bfloat16, two of which make a
-// row of pairs: R8 points to the odd rows, DI to those that are prefetched, and R13 is the
-// distance of every second row.
+// interleaves reports whether B is packed from rows of bfloat16, two of which make a row of
+// pairs: R8 points to the odd rows, DI to the prefetched rows, and R13 is the bytes between
+// every second row.
 func (t *tile) interleaves() bool { return t.copies && t.arithmetic() == "DOT" }
 
-// loadPairs interleaves two rows of B of step u to registers, copies them, and
+// loadPairs interleaves two rows of B of step u in registers, stores them to the panel, and
 // prefetches later rows.
 func (t *tile) loadPairs(g *gen, u int, hints []any) {
 	first := t.rows * t.vectors
@@ -368,7 +365,7 @@ func (t *tile) loadPairs(g *gen, u int, hints []any) {
 // interleaveTable writes the indices of the interleaved elements of two rows.
 func (g *gen) interleaveTable() {
 	var data strings.Builder
-	for i := range 16 { // words of 4 elements
+	for i := range 16 { // 64-bit words of 4 elements
 		var w uint64
 		for j := range 4 {
 			n := 4*i + j
@@ -386,7 +383,7 @@ func (t *tile) end(g *gen) {
 	g.block("END_C", func() {
 		g.label("sum")
 		g.ins("MOVQ s+40(FP), SI\nTESTQ SI, SI\nJZ store\nMOVQ lds+48(FP), R9")
-		g.keptRows("ADD_S", t.width(), t.rows, func(i int) {
+		g.sharedRows("ADD_S", t.width(), t.rows, func(i int) {
 			if i > 0 {
 				g.ins("ADDQ R9, SI")
 			}
@@ -396,7 +393,7 @@ func (t *tile) end(g *gen) {
 			}
 		})
 		g.label("store")
-		g.keptRows("STORE_C", t.width(), t.rows, func(i int) {
+		g.sharedRows("STORE_C", t.width(), t.rows, func(i int) {
 			if i > 0 {
 				g.ins("ADDQ R8, DI")
 			}
@@ -408,7 +405,7 @@ func (t *tile) end(g *gen) {
 	}, "add", add, "store", store)
 }
 
-// width is the end of names of macros that depend on the columns.
+// width returns the suffix of macros that depend on the columns.
 func (t *tile) width() string {
 	w := fmt.Sprintf("x%d", t.vectors)
 	if t.reg == "Y" {
@@ -417,8 +414,7 @@ func (t *tile) width() string {
 	return w
 }
 
-// step writes step u of the inner dimension: it loads a row of B, prefetches
-// what comes later, and multiplies.
+// step writes step u of the inner dimension: it loads a row of B, prefetches, and multiplies.
 func (t *tile) step(g *gen, u int) {
 	first := t.rows * t.vectors
 	b := func(v int) string { return fmt.Sprintf("%s%d", t.reg, first+v) }
@@ -439,7 +435,7 @@ func (t *tile) step(g *gen, u int) {
 		} else {
 			g.block(load, func() {
 				for v := range t.vectors {
-					// Unmasked: a mask costs some processors an operation on the ports of
+					// Unmasked: on some processors a mask costs an operation on the ports of
 					// multiplications.
 					g.ins("%s %s, %s", t.loadB, stepped(v*t.bytes, "BX", "R13", "R11", u), b(v))
 					if t.copies {

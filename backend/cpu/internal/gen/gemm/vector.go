@@ -9,7 +9,7 @@ import (
 // vector; package gemm documents them at its types Dots and Adds.
 const vectorParams = "d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int"
 
-// prefetchDistanceVector is the bytes by which rows are fetched before they are used.
+// prefetchDistanceVector is the distance in bytes at which rows are prefetched.
 const prefetchDistanceVector = 1024
 
 // vectorProducts writes Dots and Adds of one and four rows for each element
@@ -30,7 +30,7 @@ func (g *gen) vectorProducts(suffix, reg string, bytes int) {
 				g.ins("VMOVUPS%s %s, %s%s%d", suffix, at, mask, reg, z)
 			}
 		}
-		step := bytes / 4 * kind.bytes // bytes of a row to a register
+		step := bytes / 4 * kind.bytes // bytes of a row in a register
 		for _, rows := range []int{4, 1} {
 			g.dots(fmt.Sprintf("dots%s%d%s", kind.name, rows, suffix), kind.doc, reg, bytes, step, rows, load)
 			g.adds(fmt.Sprintf("adds%s%d%s", kind.name, rows, suffix), kind.doc, reg, bytes, step, rows, load)
@@ -38,7 +38,7 @@ func (g *gen) vectorProducts(suffix, reg string, bytes int) {
 	}
 }
 
-// vectorRows reads the parameters, and returns the addresses of the rows.
+// vectorRows loads the arguments and returns the addresses of the rows.
 func (g *gen) vectorRows(rows int) []string {
 	g.block("LOAD_VECTOR_ARGS", func() {
 		g.ins("MOVQ d+0(FP), DI\nMOVQ x+8(FP), SI\nMOVQ s+16(FP), AX\nMOVQ lds+24(FP), R8\nMOVQ n+32(FP), CX")
@@ -57,8 +57,8 @@ func (g *gen) advanceRows(rows, bytes int) {
 	}
 }
 
-// columns goes through CX columns: two registers at a time, one, and where
-// there are masks those that are left, of which there may be none.
+// columns iterates over CX columns: two registers at a time, then one, then the remaining
+// columns if there are masks.
 func (g *gen) columns(reg string, lanes int, iteration func(registers int, masked bool)) {
 	g.ins("SUBQ $%d, CX\nJLT tail", 2*lanes)
 	g.label("loop")
@@ -81,7 +81,7 @@ func (g *gen) columns(reg string, lanes int, iteration func(registers int, maske
 	g.label("done")
 }
 
-// vectorRow names the macro of a row's part of an iteration.
+// vectorRow returns the name of the macro of a row's part of an iteration.
 func vectorRow(what, name, reg string, n int, masked bool) string {
 	kind := strings.TrimSuffix(strings.TrimSuffix(name[4:], "AVX2"), "AVX512")
 	kind = kind[:len(kind)-1] // without the number of rows

@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// Kernels of this file work on blocks of scores of attention: rows of float32,
-// some bytes apart, in memory that has room for whole vectors. They are for
-// AVX-512.
+// Kernels of this file compute on blocks of scores of attention: rows of float32 with a
+// leading dimension, in memory with room for whole vectors. They are for AVX-512.
 
 const (
 	weighParams    = "(x unsafe.Pointer, ld, n, all, rows int, top, sum, s unsafe.Pointer)"
@@ -36,7 +35,7 @@ func init() {
 		{chooseParams, 52, choose(true), "chooseU16", chooseDoc + "; x has 16 bits, those of v are the upper ones", true},
 	}
 	for _, t := range passTypes {
-		if !t.convert { // which a cast of float32 does not have the bits of
+		if !t.convert { // whose bits differ from those of a cast of float32
 			for nt, suffix := range map[bool]string{false: "", true: "NT"} {
 				special["attention"] = append(special["attention"], function{scaleParams, 64, scaleRows(t, nt), "scaleRows" + t.suffix + suffix,
 					"for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n" + map[bool]string{true: ", with non-temporal stores, for n of whole lines"}[nt], true})
@@ -48,14 +47,14 @@ func init() {
 	slices.SortFunc(special["attention"], func(a, b function) int { return strings.Compare(a.name, b.name) })
 }
 
-// scoreRow names the registers of the loops over rows of scores: the row, its
-// place, its length in whole vectors and what it is filled up to.
+// scoreRow and the following name the registers of loops over rows of scores: the row, the
+// position in it, its length in whole vectors, and the length with padding.
 const (
 	scoreAt, scoreLength, scoreAll = "AX", "R10", "R11"
 )
 
-// scoreVectors writes a loop over the vectors of a row up to a length, four in
-// an iteration while there are as many.
+// scoreVectors writes a loop over the vectors of a row up to a length, four in an iteration
+// while there are four.
 func (a *emitter) scoreVectors(name, label string, body func(u int)) {
 	a.block("BEGIN_SCORES", func() {
 		a.op("XORQ", scoreAt, scoreAt)
@@ -83,8 +82,8 @@ func (a *emitter) scoreVectors(name, label string, body func(u int)) {
 	}, "few", label+"Few", "one", label+"One")
 }
 
-// scoreTail has K7 select what is behind n, which scoreLength holds, in its
-// last vector, R15 say how much there is, and rounds the length up.
+// scoreTail sets K7 to the lanes after n, which scoreLength has, in its last vector, and R15
+// to their number, and rounds the length up.
 func (a *emitter) scoreTail() {
 	a.block("MASK_SCORES", func() {
 		a.op("MOVQ", scoreLength, "R15")
@@ -112,9 +111,9 @@ func (a *emitter) scoreFill(size int, rows ...string) {
 	a.op("JLT", "fill")
 }
 
-// scoreScale is -log₂e times the number at s: what takes the distance of a score
-// from the largest to a power of two. The distance comes first, since it is exact
-// where it is small, however large scores are.
+// scoreScale loads -log₂e times the number at s, the factor from the difference of a score and
+// the largest to the exponent of a power of two. The difference comes first, because it is
+// exact where it is small, however large scores are.
 func (a *emitter) scoreScale(s string, scale reg) {
 	a.op("VBROADCASTSS", "("+s+")", scale)
 	a.op("VMULPS", num(-log2e), scale, scale)
@@ -131,7 +130,7 @@ func (a *emitter) storeScore(size int, r reg, to string) {
 func weigh(half bool) func(a *emitter) {
 	return func(a *emitter) {
 		const scale, least, shift = reg(20), reg(21), reg(22)
-		// Sums of weights are kept with more bits than bfloat16 has.
+		// Sums of weights have more bits than bfloat16.
 		size, powers := 4, powers23
 		if half {
 			size, powers = 2, powers18
@@ -238,7 +237,7 @@ func slopes(half bool) func(a *emitter) {
 	}
 }
 
-// choose writes what there is to write, without reading x.
+// choose writes the chosen number without reading x.
 func choose(half bool) func(a *emitter) {
 	return func(a *emitter) {
 		lanes, flags, size, store := 16, "X0", 4, "VMOVUPS"
@@ -268,8 +267,8 @@ func choose(half bool) func(a *emitter) {
 	}
 }
 
-// rowMask has K7 select as many lanes, of up to lanes, as n is beyond whole
-// vectors, and leaves in rest how many, and in n the others.
+// rowMask sets K7 to the lanes, of up to lanes, that n has beyond whole vectors, rest to their
+// number, and n to the number of the others.
 func (a *emitter) rowMask(n, rest string, lanes int) {
 	a.block("MASK_REST", func() {
 		a.op("MOVQ", n, rest)
@@ -281,8 +280,8 @@ func (a *emitter) rowMask(n, rest string, lanes int) {
 	}, "lanes", lanes)
 }
 
-// eachRow writes the loop over rows: of the vectors of each, the last of which
-// may be a part of one.
+// eachRow writes the loop over rows and the vectors of each row, the last of which may be
+// partial.
 func (a *emitter) eachRow(n, rest, rows string, lanes int, before func(), body func(rest bool), after func()) {
 	a.label("row")
 	before()

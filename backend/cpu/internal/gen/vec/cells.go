@@ -6,24 +6,23 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/amd64"
 )
 
-// Kernels of this file compute the functions of a recurrent cell, and their
-// gradients, in one pass over rows of n elements, from the last one on. Their
-// operands are a list at p, of 16 bytes each: where the first row begins, and
-// the bytes from a row to the next. Where there are no masks n is a multiple of
-// the lanes.
+// Kernels of this file compute the functions of a recurrent cell, and their gradients, in one
+// pass over rows of n elements, from the last row to the first. Their operands are a list at p
+// with 16 bytes each: the address of the first row, and the bytes between rows. Without masks
+// n must be a multiple of the lanes.
 
-// cell is one of these kernels. Operands that are stored have the type of the
-// kernel; the others are float32.
+// cell is one of these kernels. Stored operands have the type of the kernel; the others are
+// float32.
 type cell struct {
 	name, doc string
-	operands  []string // those stored are marked with an asterisk
+	operands  []string // stored operands are marked with an asterisk
 	body      func(a *emitter, c cellAt)
 }
 
 // cellAt reads and writes the current vector of operands.
 type cellAt struct {
 	load  func(name string, to reg)
-	store func(from reg, name string) // of a 16-bit type changes from, 1 and 2
+	store func(from reg, name string) // for a 16-bit type it changes from and registers 1 and 2
 }
 
 // cellRegisters hold the operands; AX counts elements.
@@ -90,7 +89,7 @@ func (c cell) write(a *emitter, stored elem, convert bool) {
 		},
 	}
 	a.k, a.rest, a.coarse = &kernel{}, false, stored == bf16
-	if a.wide { // the lanes of the last vector
+	if a.wide { // mask of the last vector
 		a.block("CELL_MASK", func() {
 			a.op("MOVQ", "n+16(FP)", "CX")
 			a.op("ANDQ", 15, "CX")
@@ -160,9 +159,9 @@ func (c cell) write(a *emitter, stored elem, convert bool) {
 	})
 }
 
-// storeAs writes a register of float32 to memory as elements of a type; to
-// convert to bfloat16 changes it and registers 1 and 2. With convert the
-// instruction of AVX512-BF16 does so, which takes subnormal numbers for zero.
+// storeAs writes a register of float32 to memory as elements of a type; for bfloat16 it
+// changes the register and registers 1 and 2. With convert it uses the instruction of
+// AVX512-BF16, which flushes subnormal numbers to zero.
 func (a *emitter) storeAs(e elem, convert bool, from reg, to string) {
 	switch e {
 	case f32:
@@ -197,14 +196,14 @@ func (a *emitter) storeAs(e elem, convert bool, from reg, to string) {
 // convertBF16 rounds a register to bfloat16 in its lower half.
 func (a *emitter) convertBF16(r reg) { a.Line(amd64.VCVTNEPS2BF16(int(r), int(r))) }
 
-// upperHalves is the register with the places of the upper halves of 16 lanes.
+// upperHalves is the register with the indices of the upper halves of 16 lanes.
 const upperHalves = "Z31"
 
 func (a *emitter) loadUpperHalves() { a.op("VMOVUPS", a.upperPlaces(), upperHalves) }
 
-// upperPlaces is the operand of that.
+// upperPlaces returns the operand with these indices.
 func (a *emitter) upperPlaces() string {
-	halves := make([]uint32, 16) // two places of 16 bits each
+	halves := make([]uint32, 16) // two indices of 16 bits each
 	for i := range 8 {
 		halves[i] = uint32(4*i+1) | uint32(4*i+3)<<16
 	}
@@ -277,7 +276,7 @@ func sigmoidCoarse(a *emitter) {
 
 func sigmoidCoarseBody(a *emitter) {
 	a.op("VMULPS", num(-1.44269504088896341), reg(0), reg(0))
-	a.op("VREDUCEPS", 1, reg(0), reg(1)) // less the whole number below
+	a.op("VREDUCEPS", 1, reg(0), reg(1)) // the fraction, x - floor(x)
 	horner(a, 1, 2, powers13...)
 	a.op("VSCALEFPS", reg(0), reg(2), reg(1))
 	a.op("VADDPS", num(1), reg(1), reg(1))

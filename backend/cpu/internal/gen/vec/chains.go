@@ -1,11 +1,11 @@
 package vec
 
-// prefetchDistance is how many bytes ahead chains prefetch what they write.
+// prefetchDistance is the distance in bytes at which chains prefetch their results.
 const prefetchDistance = 2048
 
-// chainKernels do a few operations on each element while it is in a register:
-// what the updates of optimizers consist of. Every operation rounds, as when
-// it is a loop of its own; nothing is contracted to a fused multiply-add.
+// chainKernels compute a few operations on each element in registers: the updates of
+// optimizers. Every operation rounds, as in a loop with that operation alone; nothing is
+// contracted to a fused multiply-add.
 func chainKernels() []*kernel {
 	a, b, c, s, t := reg(0), reg(1), reg(2), scalarReg, scalarReg+1
 	vectors := func(name string, n int, body func(k *emitter)) func(k *emitter) {
@@ -28,8 +28,8 @@ func chainKernels() []*kernel {
 			params: append([]param{{name: "dst"}, {name: "a"}, {name: "b"}}, numbers...),
 		}
 	}
-	// Roots and quotients keep the processor waiting: time in which memory can
-	// prefetch what is needed next.
+	// Square roots and divisions take so long that the next elements can be prefetched
+	// meanwhile.
 	slowChain := func(name, doc string, body func(k *emitter)) *kernel {
 		return &kernel{
 			name: name, doc: doc + ", prefetching p, q, u and v", form: "SLOW_CHAIN", step: macroName(name) + "_STEP",
@@ -166,8 +166,8 @@ func moments() *kernel {
 	return k
 }
 
-// normalKernels are the normal distribution, and the activation made of it with
-// its gradient, which round as chains do.
+// normalKernels are the normal distribution, and the activation that uses it (GELU) with its
+// gradient. They round as chains do.
 func normalKernels() []*kernel {
 	return []*kernel{
 		unary("normalCDF", "dst[i] = the normal distribution function at a[i]", f32, f32, normalCDF),

@@ -2,16 +2,16 @@ package vec
 
 import "fmt"
 
-// columns goes down the rows for 16 (8) columns at a time, what they come to
-// in registers, and then for each of the columns left. It adds, or joins by an
-// instruction that gives its second operand for a NaN.
+// columns folds rows for 16 (8) columns at a time, with the results in registers, and then for
+// each remaining column. It adds, or folds by an instruction that returns its second operand
+// for a NaN.
 func columns(from elem, join string) func(a *emitter) {
 	return func(a *emitter) {
 		if a.arm {
 			columnsNEON(a, from, join)
 			return
 		}
-		high := fmt.Sprintf("%d(DI)", 4*a.lanes()) // half the sums
+		high := fmt.Sprintf("%d(DI)", 4*a.lanes()) // the second half of the sums
 		a.block("BEGIN_COLUMNS", func() {
 			a.op("MOVQ", "acc+0(FP)", "DI")
 			a.op("MOVQ", "x+8(FP)", "SI")
@@ -104,8 +104,8 @@ func columns(from elem, join string) func(a *emitter) {
 	}
 }
 
-// joinDouble adds x to a register of float64, or joins it by an instruction
-// and has its NaNs stay. It changes register 3.
+// joinDouble adds x to a register of float64, or folds it by an instruction and keeps the
+// register's NaNs. It changes register 3.
 func (a *emitter) joinDouble(join string, x, to reg) {
 	if a.arm {
 		a.joinDoubleNEON(join, int(x), int(to))
@@ -129,9 +129,9 @@ func (a *emitter) joinOne(join string, x, to reg) {
 	a.op("VBLENDVPD", mask(0), x, reg(3), to)
 }
 
-// foldRows adds up short rows of float32, or joins them by an instruction and
-// says whether there was a NaN: as many rows at a time as there are float64
-// in a vector, a register each, which are then folded together.
+// foldRows adds up short rows of float32, or folds them by an instruction and reports whether
+// there was a NaN: as many rows at a time as a vector has float64, a register for each row,
+// which are then reduced to one vector.
 func foldRows(join string) func(a *emitter) {
 	return func(a *emitter) {
 		if a.arm {
@@ -222,7 +222,7 @@ func foldRows(join string) func(a *emitter) {
 				}
 			}, "to", row, "row", "row"+label, "rest", "rest"+label, "end", "end"+label)
 		}
-		// Pairs, fours and eights of rows come together in parts of a vector.
+		// Reduce pairs, fours and eights of rows to parts of a vector.
 		for r := reg(0); r < reg(group); r += 2 {
 			x, y := first+r, first+r+1
 			a.op("VUNPCKLPD", y, x, reg(0))

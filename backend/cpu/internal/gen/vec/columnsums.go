@@ -5,16 +5,15 @@ import (
 	"strings"
 )
 
-// Kernels of this file are sums of columns in float32, for the statistics of
-// normalizations: n is a multiple of the lanes, and calls are for so few rows
-// that rounding does not add up.
+// Kernels of this file are sums of columns in float32, for the statistics of normalizations: n
+// must be a multiple of the lanes, and calls have so few rows that rounding errors stay small.
 
 // columnPass is a loop down the rows of x, and of grad, that adds to slices
 // with an element for each column.
 type columnPass struct {
 	name, doc string
-	sums      int  // slices that are added to: registers 4 and up, 8 and up
-	centered  bool // whether a slice of what is taken from x comes after them: registers 12 and up
+	sums      int  // slices to which it adds: registers 4 and up, 8 and up
+	centered  bool // a slice of values that are subtracted from x comes after them: registers 12 and up
 	grad      bool
 	body      func(a *emitter, sum [2]reg) // x, centered, is in register 0, grad in 1
 }
@@ -61,8 +60,8 @@ func columnPasses() []columnPass {
 	}
 }
 
-// write goes down four vectors of columns side by side, which are as many
-// chains of additions, and then down one at a time.
+// write processes four adjacent vectors of columns, which are four independent chains of
+// additions, and then one vector at a time.
 func (p columnPass) write(a *emitter, from elem) {
 	if a.arm {
 		p.writeNEON(a, from)
@@ -81,7 +80,7 @@ func (p columnPass) write(a *emitter, from elem) {
 		}
 	})
 	a.op("IMULQ", from.size(), "R8")
-	a.op("SUBQ", "SI", "R13") // grad lies that far behind x
+	a.op("SUBQ", "SI", "R13") // distance from x to grad
 	for _, side := range []int{4, 1} {
 		loop := fmt.Sprintf("columns%d", side)
 		each := func(name string, load bool) {

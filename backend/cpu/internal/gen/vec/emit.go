@@ -1,16 +1,13 @@
-// Package vec generates the assembly of package vec. Command gen writes the
-// files, and its test fails when a checked-in file is not what the generator
-// returns.
+// Package vec generates the assembly of package vec. Command gen writes the files, and its
+// test fails if a checked-in file differs from the generator's output.
 //
-// Main types: [kernel] describes a loop once, [emitter] writes it for one
-// instruction set.
+// Main types: [kernel] describes a loop once, [emitter] writes it for one instruction set.
 //
-// Rules: a kernel's body is written in terms of vectors and works for 16 lanes
-// (AVX-512), 8 (AVX2) and 4 (NEON, whose instructions stand for those of AVX)
-// alike. It is written out twice, for the loop over whole vectors and for the
-// rest, where loads and stores are masked; both do the same arithmetic, so the
-// bits of an element do not depend on its place.
-// Constants are operands in memory, which leaves the registers to the bodies.
+// Rules: a kernel's body is written in terms of vectors and works for 16 lanes (AVX-512), 8
+// (AVX2) and 4 (NEON, with the equivalents of the AVX instructions). It is written twice, for
+// the loop over whole vectors and for the remaining elements, where loads and stores are
+// masked; both do the same arithmetic, so the bits of an element do not depend on its
+// position. Constants are operands in memory, which leaves the registers to the bodies.
 package vec
 
 import (
@@ -21,8 +18,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/asm"
 )
 
-// elem is how elements of an argument lie in memory. In a vector they are
-// float32.
+// elem is the element type of an argument in memory. In registers elements are float32.
 type elem int
 
 const (
@@ -31,7 +27,7 @@ const (
 	bf16
 	u8    // a number
 	i32   // a number
-	truth // a byte: a mask in registers
+	truth // a bool of one byte: a mask in registers
 )
 
 func (e elem) size() int { return [...]int{4, 2, 2, 1, 4, 1}[e] }
@@ -43,8 +39,8 @@ type param struct {
 	scalar bool
 }
 
-// kernel is a loop over elements. Its first parameter is the result unless it
-// folds, when the result is a number.
+// kernel is a loop over elements. Its first parameter is the result, except in reductions,
+// whose result is a number.
 type kernel struct {
 	name   string // Go name without the instruction set
 	doc    string // the loop in Go
@@ -53,12 +49,12 @@ type kernel struct {
 	folds  *fold
 	spread reg // of the first number, if it is not scalarReg
 
-	// Kernels of one form differ in one step alone, a macro, and are written by one
-	// macro. Or the form is "".
+	// Kernels of one form differ only in a step, which is a macro, and are calls of one macro.
+	// The form may be "".
 	form, step string
 }
 
-// number is the register of number i.
+// number returns the register of number i.
 func (k *kernel) number(i int) reg {
 	if k.spread != 0 {
 		return k.spread + reg(i)
@@ -66,11 +62,11 @@ func (k *kernel) number(i int) reg {
 	return scalarReg + reg(i)
 }
 
-// fold is what a reduction adds to a kernel.
+// fold is the part of a kernel that makes it a reduction.
 type fold struct {
-	neutral uint32 // bits of what stands for elements that are not there
+	neutral uint32 // bits of the value of missing elements
 	before  func(a *emitter)
-	after   func(a *emitter) // leaves the result in lane 0 of register 0
+	after   func(a *emitter) // must leave the result in lane 0 of register 0
 	double  bool             // the result is a float64
 	streams *streams         // or nil
 }
@@ -87,10 +83,10 @@ type (
 type emitter struct {
 	*asm.File
 	set
-	pinned  []uint32 // of the constants, those in registers of arm64
-	offset  int      // vectors behind the pointers, on arm64
+	pinned  []uint32 // constants in registers of arm64
+	offset  int      // vectors after the pointers, on arm64
 	rest    bool     // writing the masked part
-	coarse  bool     // functions may be as coarse as bfloat16 lets them
+	coarse  bool     // functions need only the precision of bfloat16
 	k       *kernel
 	consts  map[uint32]int
 	order   []uint32
@@ -99,7 +95,8 @@ type emitter struct {
 	vectors map[string]string // constants of different lanes: their data by name
 }
 
-// pointers to arguments. Those from the fourth on are not kept for the rest.
+// The pointers to arguments. The loop over remaining elements does not keep those from the
+// fourth on.
 var pointers = []string{"DI", "SI", "DX", "R8", "R10", "R11", "R12", "R13"}
 
 func (a *emitter) lanes() int {
@@ -119,8 +116,7 @@ func (a *emitter) reg(r reg) string {
 	return fmt.Sprintf("Y%d", r)
 }
 
-// mask is a register of its own kind in AVX-512, one of the upper vector
-// registers in AVX2.
+// mask returns a mask register of AVX-512, or one of the upper vector registers of AVX2.
 func (a *emitter) mask(m mask) string {
 	if a.wide {
 		return fmt.Sprintf("K%d", m+1)
@@ -128,7 +124,7 @@ func (a *emitter) mask(m mask) string {
 	return fmt.Sprintf("Y%d", 15-m)
 }
 
-// argsMacro names the macro that loads the arguments of a kernel.
+// argsMacro returns the macro that loads the arguments of a kernel.
 func (k *kernel) argsMacro() string {
 	name := "ARGS"
 	for _, p := range k.params {
@@ -143,12 +139,12 @@ func (a *emitter) begin(k *kernel, frame, size int) {
 		k.name, k.doc, strings.TrimPrefix(a.stub(k), "func "), k.name, a.suffix, frame, size))
 }
 
-// constantMacro is the macro that a constant is written by.
+// constantMacro returns the macro that defines a constant.
 func (a *emitter) constantMacro() string {
 	return map[int]string{4: "CONSTANT", 16: "CONSTANT4", 32: "CONSTANT8"}[a.stored()]
 }
 
-// constantMacros are the definitions of those.
+// constantMacros are the definitions of these macros.
 var constantMacros = []asm.Definition{
 	{Name: "CONSTANT", Text: `// CONSTANT is a float32 by its bits, off bytes into the constants of a file.
 #define CONSTANT(file, off, x) \
@@ -168,7 +164,7 @@ var constantMacros = []asm.Definition{
 `},
 }
 
-// stored is the bytes of a constant: a vector, or a number that instructions
+// stored returns the bytes of a constant in memory: a vector, or a number that instructions
 // broadcast.
 func (a *emitter) stored() int {
 	switch {
@@ -247,8 +243,8 @@ func (a *emitter) macro(name string, body func(), hints ...any) {
 	a.Macro(name, body, a.hints(hints)...)
 }
 
-// block names a part, which becomes a macro. Hints are pairs of a parameter's name
-// and what it is here.
+// block names a part, which becomes a macro. Hints are pairs of a parameter's name and its
+// value here.
 func (a *emitter) block(name string, body func(), hints ...any) {
 	a.Block(name, body, a.hints(hints)...)
 }
@@ -268,7 +264,7 @@ func (a *emitter) hints(pairs []any) []asm.Hint {
 	return asm.Hints(pairs...)
 }
 
-// macroName is the name of a macro for a Go name: LERP_SQUARE of lerpSquare.
+// macroName returns the macro's name for a Go name: LERP_SQUARE for lerpSquare.
 func macroName(name string) string {
 	var s strings.Builder
 	for i, c := range name {
@@ -304,8 +300,8 @@ func (a *emitter) blend(m mask, no reg, yes any, dst reg) {
 	}
 }
 
-// layout is where a kernel's parameters lie in its frame, and the bytes of
-// them and the length that follows.
+// layout returns the offsets of a kernel's parameters in its frame, and the bytes of the
+// parameters with the length after them.
 func (k *kernel) layout() (offsets []int, size int) {
 	for _, p := range k.params {
 		if p.scalar {
@@ -364,7 +360,7 @@ func (a *emitter) function(k *kernel) {
 	a.loops(k)
 }
 
-// types names the types of a kernel's arguments.
+// types returns the names of the types of a kernel's arguments.
 func (k *kernel) types() string {
 	var list []string
 	for _, p := range k.params {
@@ -377,7 +373,7 @@ func (k *kernel) types() string {
 	return strings.Join(list, "_")
 }
 
-// loops writes a kernel behind the loads of its arguments.
+// loops writes a kernel after the loads of its arguments.
 func (a *emitter) loops(k *kernel) {
 	_, args := k.layout()
 	if k.folds != nil {
@@ -424,10 +420,10 @@ func (a *emitter) loops(k *kernel) {
 	a.end()
 }
 
-// scalarReg holds the scalar parameter of a kernel, the one above it a second.
+// scalarReg holds the scalar parameter of a kernel; the next register holds a second one.
 const scalarReg = reg(12)
 
-// stub is the Go declaration of a kernel.
+// stub returns the Go declaration of a kernel.
 func (a *emitter) stub(k *kernel) string {
 	var decl []string
 	for _, p := range k.params {

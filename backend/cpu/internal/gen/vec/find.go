@@ -2,7 +2,7 @@ package vec
 
 import "fmt"
 
-// Kernels of this file look for an element of a row.
+// Kernels of this file find an element of a row.
 
 const findDoc = "the first multiple of the lanes from which on a vector has an element equal to v, or n, a multiple of the lanes"
 
@@ -110,10 +110,10 @@ func extremes(a *emitter) {
 	a.end()
 }
 
-// extremesOf leaves the largest 16 bits of some registers from most on in AX and
-// the smallest of those from least on in BX, and changes registers 4 and 5.
+// extremesOf computes the largest 16 bits of count registers from most on in AX, and the
+// smallest of those from least on in BX. It changes registers 4 and 5.
 func (a *emitter) extremesOf(most, least reg, count int) {
-	// An instruction finds the smallest of eight without a sign.
+	// VPHMINPOSUW finds the smallest of eight unsigned numbers.
 	for _, x := range []struct {
 		first  reg
 		name   string
@@ -135,9 +135,10 @@ func (a *emitter) extremesOf(most, least reg, count int) {
 	}
 }
 
-// The largest and the smallest of rows of 16-bit floats as integers, two registers
-// each, and the mask of half a line. If the largest is not negative, it is that of
-// the numbers, else the smallest is, as those below zero are in the other order.
+// The largest and the smallest 16-bit floats of rows, compared as integers, in two registers
+// each, and the mask of half a line. If the largest integer is not negative, it is the largest
+// number; else the smallest integer is, because negative floats have the reverse order as
+// integers.
 const topMost, topLeast, topHalf = reg(16), reg(18), "K5"
 
 func beginTops(a *emitter) { a.block("BEGIN_TOPS", func() { beginTopsBody(a) }) }
@@ -151,7 +152,7 @@ func beginTopsBody(a *emitter) {
 	a.op("KMOVD", "R13", topHalf)
 }
 
-// foldTops folds the vector at an address, or of many a line for two of them.
+// foldTops folds the vector at an address, or with many a line for two vectors.
 func (a *emitter) foldTops(address string, u int, many bool) {
 	most, least := topMost+reg(u/2), topLeast+reg(u/2)
 	switch {

@@ -2,19 +2,19 @@ package vec
 
 import "fmt"
 
-// elemNames are the types in names of macros.
+// elemNames are the element types in names of macros.
 var elemNames = map[elem]string{f32: "F32", f16: "F16", bf16: "BF16", u8: "U8", i32: "I32", truth: "FLAGS"}
 
-// streams is the main part of a fold, over equal stretches of the elements
-// side by side: see stretch. Its sums are joined to those of the loop over the
-// rest, which follows.
+// streams is the main part of a reduction, over several equal stretches of the elements at the
+// same time: see stretch. Its sums are combined with those of the loop over the remaining
+// elements, which follows.
 type streams struct {
 	before func(a *emitter)
 	body   func(a *emitter, addresses []string)
 	after  func(a *emitter)
 }
 
-// stretchCount is how many there are: the sums of each take registers.
+// stretchCount returns the number of stretches: the sums of each take registers.
 func (a *emitter) stretchCount() int {
 	if a.wide {
 		return 8
@@ -22,8 +22,8 @@ func (a *emitter) stretchCount() int {
 	return 4
 }
 
-// foldStreams writes the part for stretches. CX has the number of elements and
-// DI points to them; afterwards they have those of the rest.
+// foldStreams writes the part for stretches. CX has the number of elements and DI points to
+// them; afterwards they have those of the remaining elements.
 func (a *emitter) foldStreams(s *streams, size int) {
 	pointers := []string{"DI", "SI", "DX", "R8", "R9", "R10", "R11", "R12"}[:a.stretchCount()]
 	shift := map[int]int{4: 2, 8: 3}[len(pointers)]
@@ -78,7 +78,7 @@ func (a *emitter) widened(from elem, address string, to reg) {
 	}
 }
 
-// firstSum is the first of the registers for sums of stretches.
+// firstSum returns the first register for the sums of stretches.
 func (a *emitter) firstSum() reg {
 	if a.wide {
 		return 16
@@ -86,7 +86,7 @@ func (a *emitter) firstSum() reg {
 	return 6
 }
 
-// join32 has one register for each stretch, which name joins; body folds
+// join32 has one register for each stretch, which the instruction name combines; body folds
 // register 0 into it.
 func join32(from elem, what, name string, fill func(a *emitter, r reg), body func(a *emitter, sum reg)) *streams {
 	return &streams{
@@ -156,8 +156,8 @@ func addDouble(a *emitter, low, high reg) {
 	a.op("VADDPD", reg(2), high, high)
 }
 
-// fours adds 16-bit floats of four stretches in float32, which has bits to
-// spare, before they are widened to float64: to widen costs more than to add.
+// fours adds 16-bit floats of four stretches in float32, which loses no bits, before they are
+// widened to float64: widening costs more than adding.
 func fours(from elem) *streams {
 	s := join64(from, "SUM", addDouble)
 	s.body = func(a *emitter, addresses []string) {
@@ -170,7 +170,7 @@ func fours(from elem) *streams {
 	return s
 }
 
-// sumOfFour leaves the sums of four vectors in register 0 and changes 1 to 3.
+// sumOfFour computes the sums of four vectors in register 0 and changes 1 to 3.
 func (a *emitter) sumOfFour(from elem, addresses []string) {
 	hints := []any{}
 	for i, x := range addresses {

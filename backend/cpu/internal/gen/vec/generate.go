@@ -26,7 +26,7 @@ var sets = map[string][]set{
 	"arm64": {{suffix: "NEON", arm: true}},
 }
 
-// Package returns what is generated for package vec.
+// Package returns the generated files of package vec.
 func Package() *asm.Package {
 	p := &asm.Package{Go: map[string]string{"loops.go": gofmt(loopsType(files()))}}
 	for arch := range sets {
@@ -87,7 +87,7 @@ func architecture(arch string, p *asm.Package) {
 	p.Go["table_"+arch+".go"] = gofmt(table.String())
 }
 
-// kernelDocs are docs with the steps of kernels.
+// kernelDocs returns docs with the steps of kernels.
 func kernelDocs(groups map[string][]*kernel) map[string]string {
 	all := maps.Clone(docs)
 	for _, kernels := range groups {
@@ -117,12 +117,12 @@ func kernelDocs(groups map[string][]*kernel) map[string]string {
 	return all
 }
 
-// newEmitter begins a file, whose constants have the symbol constants.
+// newEmitter begins a file; constants is the symbol of its constants.
 func newEmitter(constants, name string, set set) *emitter {
 	return &emitter{File: asm.NewFile(name), set: set, consts: map[uint32]int{}, vectors: map[string]string{}, file: constants}
 }
 
-// loopsType is the struct that a table of functions fills.
+// loopsType returns the struct type of the table of functions.
 func loopsType(groups map[string][]*kernel) string {
 	var s strings.Builder
 	s.WriteString(header + "package vec\n\nimport \"unsafe\"\n\n// loops are the functions of one instruction set.\ntype loops struct {\n")

@@ -1,6 +1,6 @@
 package vec
 
-// files are the kernels by file of the output.
+// files returns the kernels by output file.
 func files() map[string][]*kernel {
 	return map[string][]*kernel{
 		"convert": convertKernels(),
@@ -55,11 +55,10 @@ func binary(name, doc string, body func(a *emitter)) *kernel {
 	}
 }
 
-// convertKernels change types. To round in place is to convert and convert
-// back.
+// convertKernels convert types. Rounding in place converts and converts back.
 func convertKernels() []*kernel {
 	none := func(*emitter) {}
-	prefetchW := func(k *emitter) { k.prefetchW(0, prefetchDistance/2) } // copies of weights are written after all cores have read them
+	prefetchW := func(k *emitter) { k.prefetchW(0, prefetchDistance/2) } // copies of weights are written after all cores have read them: the lines are shared
 	return []*kernel{
 		unary("f32FromF16", "dst[i] = float32(a[i]), exactly", f32, f16, none),
 		unary("f32FromBF16", "dst[i] = float32(a[i]), exactly", f32, bf16, none),
@@ -107,7 +106,7 @@ func roundBF16(a *emitter) {
 	a.op("VPAND", bits(0xffff0000), reg(0), reg(0))
 }
 
-// withScalar has a number for its second operand, in scalarReg.
+// withScalar returns a kernel whose second operand is a number, in scalarReg.
 func withScalar(name, doc string, body func(a *emitter)) *kernel {
 	k := unary(name, doc, f32, f32, body)
 	k.params = append(k.params, param{name: "s", scalar: true})
@@ -138,8 +137,8 @@ func roundedKernels() []*kernel {
 }
 
 func binaryKernels() []*kernel {
-	// VMAXPS and VMINPS give their second operand, b, if either is NaN or both
-	// are zero; so only a NaN of a remains to be put in.
+	// VMAXPS and VMINPS return their second operand, b, if either is NaN or both are zero. So
+	// only a NaN of a must be blended in.
 	larger := func(name string) func(*emitter) {
 		return func(a *emitter) {
 			a.op(name, reg(1), reg(0), reg(1))
@@ -265,8 +264,8 @@ func compareKernels() []*kernel {
 // Bits of infinities.
 const plusInf, minusInf = 0x7f800000, 0xff800000
 
-// foldKernels reduce a row of a type to a number. Sums are in float64, in a
-// fixed number of lanes.
+// foldKernels reduce a row of a type to a number. Sums are in float64, in a fixed number of
+// lanes.
 func foldKernels(suffix string, from elem) []*kernel {
 	fold := func(name, doc string, f fold, s *streams, body func(a *emitter)) *kernel {
 		f.streams = s
@@ -314,8 +313,8 @@ func foldKernels(suffix string, from elem) []*kernel {
 	}
 }
 
-// expSum is a step of softmax: it stores as well as folds. Elements that are
-// not there are -∞ and add 0.
+// expSum is a step of softmax: it stores the exponentials and adds them. Missing elements are
+// -∞ and add 0.
 func expSum(sums fold) *kernel {
 	sums.neutral = minusInf
 	before, after := sums.before, sums.after
@@ -362,8 +361,8 @@ func widenTo(a *emitter) {
 	a.op("VCVTPS2PD", "X2", reg(2))
 }
 
-// halve applies an instruction to the halves of register 4 until each lane of
-// its lowest 128 bits stands for four or, of float64, two.
+// halve applies an instruction to the halves of register 4 until each lane of its lowest 128
+// bits is the result of four lanes, or of two of float64.
 func halve(a *emitter, name string) {
 	if a.wide {
 		a.op("VEXTRACTF64X4", 1, reg(4), "Y5")
@@ -395,12 +394,12 @@ func fold64() fold {
 	}
 }
 
-// across32 ends a fold in float32: from four lanes to one.
+// across32 ends a reduction in float32: from four lanes to one.
 func across32(a *emitter, name string) {
 	a.block("ACROSS_TO_LANE_"+joinName(name), func() { toLane(a, name) })
 }
 
-// joinName is the word of an instruction that folds.
+// joinName returns the name of an instruction that reduces.
 func joinName(name string) string {
 	return map[string]string{"VADDPS": "ADD", "VMAXPS": "MAX", "VMINPS": "MIN", "VPMAXSW": "MAX16", "VPMINSW": "MIN16", "VADDPD": "ADD64", "VMAXPD": "MAX64", "VMINPD": "MIN64", "": "ADD64"}[name]
 }
@@ -418,8 +417,8 @@ func toLane(a *emitter, name string) {
 	a.op(name, "X5", "X4", "X0")
 }
 
-// foldOrder is a maximum or minimum. The instruction forgets NaNs, so mask 1
-// remembers where there was one.
+// foldOrder returns a maximum or minimum. The instruction ignores NaNs, so mask 1 has the
+// lanes with a NaN.
 func foldOrder(name string, neutral uint32) fold {
 	return fold{
 		neutral: neutral,

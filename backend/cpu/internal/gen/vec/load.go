@@ -6,7 +6,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/amd64"
 )
 
-// address is where the current vector of an argument lies.
+// address returns the address of the current vector of an argument.
 func (a *emitter) address(i int) string {
 	if a.arm {
 		return a.addressNEON(i)
@@ -14,7 +14,7 @@ func (a *emitter) address(i int) string {
 	return fmt.Sprintf("(%s)(AX*%d)", pointers[i], a.k.params[i].elem.size())
 }
 
-// further is some bytes behind the current vector.
+// further returns the address bytes after the current vector.
 func (a *emitter) further(i, bytes int) string {
 	if a.arm {
 		return fmt.Sprintf("%d(R%d)", bytes+a.offset*4*a.k.params[i].elem.size(), i)
@@ -22,11 +22,11 @@ func (a *emitter) further(i, bytes int) string {
 	return fmt.Sprint(bytes) + a.address(i)
 }
 
-// prefetchW asks for what lies some bytes behind the current vector of argument i,
-// one of the first three, in order to write it. What all cores have read, as
-// they have weights, a core may write when the others have dropped it: a store
-// waits for that, but a processor looks ahead at few stores. Go's assembler has
-// no PREFETCHW, which does nothing on processors without it.
+// prefetchW prefetches, with write intent, the line bytes after the current vector of argument
+// i, one of the first three. A line that all cores have read, such as one of weights, can be
+// written only after the other cores have invalidated it; a store waits for that, and few
+// stores are in flight. Go's assembler has no PREFETCHW, which does nothing on processors
+// without it.
 func (a *emitter) prefetchW(i, bytes int) {
 	if a.rest {
 		return
@@ -40,12 +40,12 @@ func (a *emitter) prefetchW(i, bytes int) {
 	a.Line(amd64.PrefetchwAX(bytes, base, scale))
 }
 
-// loadOp writes a load of the current vector; lanes beyond the rest become
-// what is neutral.
+// loadOp writes a load of the current vector; lanes beyond the remaining elements get the
+// neutral value.
 func (a *emitter) loadOp(name, from string, to reg) {
 	if a.wide && a.rest {
 		if n := a.neutral(); n != 0 {
-			if name == "VPMOVZXWD" { // of bfloat16, before it is shifted
+			if name == "VPMOVZXWD" { // bfloat16, before the shift
 				n >>= 16
 			}
 			a.op("VMOVUPS", bits(n), to)
@@ -65,9 +65,8 @@ func (a *emitter) neutral() uint32 {
 	return 0
 }
 
-// source is the operand that holds the current vector of argument i: memory,
-// or for the rest without masks a copy on the stack, which is made by way of
-// register to.
+// source returns the operand with the current vector of argument i: memory, or, for remaining
+// elements without masks, a copy on the stack, which is made through register to.
 func (a *emitter) source(i int, to reg) string {
 	if a.wide || !a.rest {
 		return a.address(i)
@@ -86,7 +85,7 @@ func (a *emitter) source(i int, to reg) string {
 	return frame
 }
 
-// copy moves the rest between an argument and the stack, element by element.
+// copy copies the remaining elements between an argument and the stack, one by one.
 func (a *emitter) copy(i int, address, frame string, out bool) {
 	size := a.k.params[i].elem.size()
 	load := map[int]string{1: "MOVBLZX", 2: "MOVWLZX", 4: "MOVL"}[size]
@@ -171,11 +170,11 @@ func (a *emitter) loadFlags(i int, m mask, t reg) {
 	a.op("VPXOR", bits(^uint32(0)), t, m)
 }
 
-// target is the operand to write the current vector of the result to; done
+// target returns the operand to which the current vector of the result is written; done
 // completes the write.
 func (a *emitter) target() (to string, done func()) { return a.targetOf(0) }
 
-// targetOf is that for argument i.
+// targetOf is target for argument i.
 func (a *emitter) targetOf(i int) (to string, done func()) {
 	if a.wide || !a.rest {
 		return a.address(i), func() {}
@@ -228,8 +227,8 @@ func (a *emitter) storeTo(i int, from reg) {
 	done()
 }
 
-// storeRounding is store for results of arithmetic on numbers of a 16-bit type,
-// whose NaNs need no care.
+// storeRounding is store for results of arithmetic on numbers of a 16-bit type, whose NaNs are
+// quiet already.
 func (a *emitter) storeRounding(from reg) {
 	if !a.arm && a.k.params[0].elem == bf16 {
 		a.nearestBF16(from, 1)
@@ -359,7 +358,7 @@ func (a *emitter) loadSpread() {
 
 func (a *emitter) loadSpreadBody() {
 	for half, r := range []reg{spreadLow, spreadHigh} {
-		places := make([]uint32, 16) // of two elements each: nothing, and one of bfloat16
+		places := make([]uint32, 16) // of two elements each: zero, and one of bfloat16
 		for i := range places {
 			places[i] = uint32(16*half+i) << 16
 		}
@@ -369,8 +368,8 @@ func (a *emitter) loadSpreadBody() {
 	a.op("KMOVD", "R13", spreadMask)
 }
 
-// spread loads half of a line of bfloat16 as float32, in one instruction instead
-// of a widening and a shift.
+// spread loads half of a line of bfloat16 as float32 by one instruction instead of a widening
+// and a shift.
 func (a *emitter) spread(half int, address string, to reg) {
 	a.op("VPERMW.Z", address, spreadLow+reg(half), spreadMask, to)
 }

@@ -1,9 +1,9 @@
 package vec
 
-// lowPrecisionKernels are operations of a 16-bit type from memory to memory, each of
-// which rounds to it. A second operand called a row is in float32, of numbers of
-// the type. Operands have none of the bits that rounding takes away, and so have
-// NaNs that come from them.
+// lowPrecisionKernels are operations of a 16-bit type from memory to memory; each rounds to
+// the type. A second operand that is called a row is in float32, with numbers of the type.
+// Operands have none of the bits that rounding removes, and so have the NaNs that they
+// produce.
 func lowPrecisionKernels(suffix string, t elem) []*kernel {
 	half := func(name, doc string, params []param, body func(a *emitter)) *kernel {
 		return &kernel{
@@ -26,7 +26,7 @@ func lowPrecisionKernels(suffix string, t elem) []*kernel {
 			a.macro(step, func() {
 				with(instruction)(a)
 				if relu {
-					// What rounds to -0 stays, as -0 itself does.
+					// Numbers that round to -0 stay, as -0 itself does.
 					a.cmp(lt, 0, map[elem]num{f16: -0x1p-25, bf16: -0x1p-134}[t], 0)
 					a.blend(0, 0, bits(0), 0)
 				}

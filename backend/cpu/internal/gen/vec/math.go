@@ -24,9 +24,9 @@ const (
 	shiftBits = 0x4b400000
 )
 
-// reduce splits register 0 into n·ln 2 + r, |r| <= ln(2)/2: r in register 0,
-// n as an integer in register 1 and as a float in 3, and eʳ-1 in register 2.
-// Register 4 is changed. The coefficients are those of expf in Moshier's Cephes.
+// reduce splits register 0 into n·ln 2 + r, |r| <= ln(2)/2: r in register 0, n as an integer
+// in register 1 and as a float in 3, and eʳ-1 in register 2. It changes register 4. The
+// coefficients are those of expf in Moshier's Cephes.
 func reduce(a *emitter) {
 	a.block("REDUCE_LN2", func() { reduceBody(a) })
 }
@@ -43,9 +43,9 @@ func reduceBody(a *emitter) {
 	a.op("VFMADD213PS", reg(0), reg(4), reg(2))
 }
 
-// power leaves 2ⁿ·x in x for n as reduce leaves it, where there is no
-// instruction for it in two steps, since 2ⁿ may be out of range when the
-// product is not. Registers 1 and 3 are changed.
+// power computes 2ⁿ·x in x for the n of reduce. Where there is no instruction for it, it
+// multiplies in two steps, because 2ⁿ may be out of range when the product is not. It changes
+// registers 1 and 3.
 func power(a *emitter, x reg) {
 	a.block("SCALE_BY_POWER", func() { powerBody(a, x) }, "x", x)
 }
@@ -77,10 +77,9 @@ func clampBody(a *emitter, low, high num) {
 	a.op("VMAXPS", reg(0), reg(1), reg(0))
 }
 
-// exp leaves e to the power of register 0 in register 0 and changes 1 to 4 and
-// mask 1. Above 90 it is infinite. Below -104 it is 0, put in by a blend: a
-// result that underflows takes the processor some hundred cycles, and masked
-// attention has nothing else.
+// exp computes e to the power of register 0 in register 0 and changes 1 to 4 and mask 1. Above
+// 90 the result is infinite. Below -104 it is 0, which is blended in: a result that underflows
+// takes the processor some hundred cycles, and masked attention has many.
 func exp(a *emitter) {
 	a.block("EXP_OF", func() { expBody(a) })
 }
@@ -171,13 +170,13 @@ func tanhKernels() []*kernel {
 	}
 }
 
-// tanh leaves tanh x in register 0 for x there, and changes 1 to 4 and 7.
+// tanh computes tanh x in register 0 for x there, and changes 1 to 4 and 7.
 func tanh(a *emitter) {
 	a.block("TANH_OF", func() { tanhBody(a) })
 }
 
 func tanhBody(a *emitter) {
-	// t/(t+2) with t = e²ˣ-1, which rounding errors of t shrink in.
+	// t/(t+2) with t = e²ˣ-1: the quotient reduces rounding errors of t.
 	a.op("VMOVUPS", reg(0), reg(7))
 	a.op("VPAND", bits(^signBit), reg(0), reg(0))
 	a.op("VMOVUPS", num(10), reg(1))
@@ -240,7 +239,7 @@ func logKernels() []*kernel {
 			logLimits(a, 0)
 		}),
 		unary("log1p", "dst[i] = ln(1+a[i])", f32, f32, func(a *emitter) {
-			// What 1+x loses in rounding to u is added as its share of u.
+			// The rounding error of u = 1+x, divided by u, is added.
 			a.op("VMOVUPS", reg(0), reg(6))
 			a.op("VADDPS", num(1), reg(0), reg(0))
 			a.op("VSUBPS", num(1), reg(0), reg(1))
@@ -256,8 +255,8 @@ func logKernels() []*kernel {
 	}
 }
 
-// logLimits puts the limits of a logarithm into register 0, where register 6
-// holds the argument: -∞ at zero, NaN below, NaN and +∞ as they are.
+// logLimits sets register 0 to the special values of a logarithm, where register 6 has the
+// argument: -∞ at zero, NaN below, NaN and +∞ as they are.
 func logLimits(a *emitter, zero num) {
 	a.block("LOG_LIMITS", func() { logLimitsBody(a, zero) })
 }
@@ -300,8 +299,8 @@ func erf(a *emitter) {
 // density is 1/√(2π).
 const density num = 0.398942280401432678
 
-// bell leaves e to the power of -x²/2 in register 0 for x >= 0 there, with what
-// rounding x² loses, and changes 1 to 6 and mask 1.
+// bell computes e to the power of -x²/2 in register 0 for x >= 0 there, with the rounding
+// error of x², and changes 1 to 6 and mask 1.
 func bell(a *emitter) {
 	a.block("BELL", func() { bellBody(a) })
 }
@@ -319,11 +318,11 @@ func bellBody(a *emitter) {
 	a.op("VFMADD231PS", reg(5), reg(6), reg(0))
 }
 
-// normalCDF leaves the normal distribution function of x in register 0 for x
-// there, x in register 7 and what bell leaves in 5, and changes 1 to 8 and masks
-// 0 and 1. Below 0 it is the product of that and t·P(t), which is the Mills ratio
-// by √(2π) within 3e-8 of it for t = 1/(1+11/32·|x|) and |x| up to 15. The
-// coefficients of P are a fit by reweighted least squares.
+// normalCDF computes the normal distribution function of x in register 0 for x there, with x
+// in register 7 and the result of bell in 5, and changes 1 to 8 and masks 0 and 1. Below 0 it
+// is the product of bell and t·P(t), which is the Mills ratio divided by √(2π) with a relative
+// error of 3e-8, for t = 1/(1+11/32·|x|) and |x| up to 15. The coefficients of P are a fit by
+// reweighted least squares.
 func normalCDF(a *emitter) {
 	a.block("NORMAL_CDF_OF", func() { normalCDFBody(a) })
 }
@@ -349,10 +348,9 @@ func normalCDFBody(a *emitter) {
 	a.blend(0, 1, reg(0), 0)
 }
 
-// trig leaves sin x in register 0 for x there and |x| < TrigLimit of package vec, or cos x,
-// which is a quarter of a turn ahead, and changes 1 to 5: x is n·π/2 + r, with
-// π/2 in three parts. The coefficients are those of sinf and cosf in Moshier's
-// Cephes.
+// trig computes sin x in register 0 for x there and |x| < TrigLimit of package vec, or cos x,
+// which is a quarter of a turn ahead, and changes 1 to 5: x is n·π/2 + r, with π/2 in three
+// parts. The coefficients are those of sinf and cosf in Moshier's Cephes.
 func trig(quarters uint32) func(a *emitter) {
 	return func(a *emitter) {
 		a.op("VMOVUPS", reg(0), reg(5))

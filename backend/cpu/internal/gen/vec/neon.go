@@ -8,20 +8,20 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/asm"
 )
 
-// Bodies are written in terms of AVX instructions. For arm64 each becomes one
-// or a few of Advanced SIMD that have the same results: V0 to V15 are the
-// registers of bodies, V16 to V24 constants, V25 to V27 masks, V28 to V31 are
-// free between instructions. R9 points to the constants.
+// Bodies are written in terms of AVX instructions. For arm64 each becomes one or a few of
+// Advanced SIMD with the same results: V0 to V15 are the registers of bodies, V16 to V24
+// constants, V25 to V27 masks, V28 to V31 are free between instructions. R9 points to the
+// constants.
 
 const (
 	pinnedFirst, pinnedMost = 16, 9
-	maskFirst               = 27 // and down
+	maskFirst               = 27 // and lower ones
 	scratch                 = 28
 	hornerSpare             = 31
 	bottom                  = "R9"
 )
 
-// threes are instructions with a counterpart of the same operands.
+// threes are instructions that have an equivalent with the same operands.
 var threes = map[string]string{
 	"VADDPS": "FADD", "VSUBPS": "FSUB", "VMULPS": "FMUL", "VDIVPS": "FDIV", "VADDPD": "FADD.2D",
 	"VPADDD": "ADD", "VPSUBD": "SUB", "VPAND": "AND", "VPOR": "ORR", "VPXOR": "EOR", "VPCMPGTD": "CMGT",
@@ -38,8 +38,8 @@ func (a *emitter) line(format string, args ...any) { a.Line(fmt.Sprintf(format, 
 // ins writes an instruction of package arm64.
 func (a *emitter) ins(name string, regs ...int) { a.line("%s", arm64.Ins(name, regs...)) }
 
-// number is the register of an operand: its own, one with the constant, or
-// one of those from scratch on that it is loaded into.
+// number returns the register of an operand: its own, that of a pinned constant, or a scratch
+// register that the constant is loaded to.
 func (a *emitter) number(x any, free *int) int {
 	switch x := x.(type) {
 	case reg:
@@ -71,8 +71,8 @@ func constantBits(x any) uint32 {
 	return uint32(x.(bits))
 }
 
-// into copies an operand to a register, constants from memory: registers are
-// kept for those that instructions use as they are.
+// into copies an operand to a register; constants come from memory, because pinned registers
+// are for operands of instructions.
 func (a *emitter) into(x any, to int) {
 	switch x := x.(type) {
 	case reg:
@@ -91,7 +91,7 @@ func (a *emitter) into(x any, to int) {
 	}
 }
 
-// opNEON writes what an instruction of AVX is on arm64.
+// opNEON writes the equivalent of an AVX instruction.
 func (a *emitter) opNEON(name string, args ...any) {
 	free := scratch
 	n := len(args) - 1
@@ -209,7 +209,7 @@ func (a *emitter) broadcast(address string, to int) {
 	a.line("VDUP V%d.S[0], V%[1]d.S4", to)
 }
 
-// hornerNEON is horner with a register more, which saves copies.
+// hornerNEON is horner with one more register, which saves copies.
 func (a *emitter) hornerNEON(x, p reg, coefficients []num) {
 	at, other := int(p), hornerSpare
 	if len(coefficients)%2 == 0 {
@@ -237,8 +237,8 @@ func (a *emitter) anyLane(m mask, to string) {
 	a.line("FMOVS F%d, %s", scratch, to)
 }
 
-// framed writes what comes before the constants are loaded, the loads, and
-// what comes after: which constants are kept in registers is known only then.
+// framed writes before, the loads of pinned constants, and after: which constants are pinned
+// is known only at the end.
 func (a *emitter) framed(before, after func()) {
 	before()
 	a.pinned = nil
@@ -252,7 +252,7 @@ func (a *emitter) framed(before, after func()) {
 	a.Append(body)
 }
 
-// arguments writes loads of arguments of eight bytes into R0 and on.
+// arguments writes loads of arguments of eight bytes to R0 and up.
 func (a *emitter) arguments(names ...string) {
 	for i, name := range names {
 		a.line("MOVD %s+%d(FP), R%d", name, 8*i, i)

@@ -2,8 +2,8 @@ package vec
 
 import "fmt"
 
-// cellPointers hold the operands of a cell; R19 counts rows, R20 the elements
-// of one, R21 and R22 are the list and the number of both.
+// cellPointers are the registers of a cell's operands; R19 counts rows, R20 the elements of a
+// row; R21 and R22 have the list and the number of elements.
 var cellPointers = []string{"R0", "R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R10", "R11", "R12"}
 
 // writeNEON writes a cell, for whole vectors.

@@ -8,11 +8,10 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/asm"
 )
 
-// Loops on arm64 have pointers that move: R0 and up; R8 counts. The rest goes
-// one element at a time, in lane 0.
+// Loops on arm64 have pointers that move: R0 and up; R8 counts. Remaining elements are
+// computed one at a time, in lane 0.
 
-// shortBody is how many instructions a body may have to be written out four
-// times.
+// shortBody is the most instructions of a body that is unrolled four times.
 const shortBody = 10
 
 func (a *emitter) addressNEON(i int) string {
@@ -23,8 +22,8 @@ func (a *emitter) addressNEON(i int) string {
 	return address
 }
 
-// element loads a vector, or for the rest a number with what is neutral in the
-// other lanes, and makes it float32. Neutral is a float32's bits.
+// element loads a vector as float32, or one element with the neutral value in the other lanes.
+// Neutral has the bits of a float32.
 func (a *emitter) element(from elem, address string, to int, neutral uint32) {
 	switch {
 	case !a.rest && from.size() == 4:
@@ -56,7 +55,7 @@ func (a *emitter) element(from elem, address string, to int, neutral uint32) {
 	}
 }
 
-// inElements fills 32 bits with an infinity of a type.
+// inElements returns 32 bits of infinities of a type.
 func inElements(neutral uint32, e elem) uint32 {
 	switch e {
 	case bf16:
@@ -67,8 +66,7 @@ func inElements(neutral uint32, e elem) uint32 {
 	return neutral
 }
 
-// put stores a vector of elements of that many bytes, or for the rest the
-// first of them.
+// put stores a vector of elements of size bytes, or only the first one for remaining elements.
 func (a *emitter) put(from, size int, address string) {
 	switch {
 	case a.rest:
@@ -181,8 +179,8 @@ func (a *emitter) functionNEON(k *kernel) {
 	})
 }
 
-// loopNEON writes the loops over the elements: of short bodies four vectors at
-// a time, then a vector, then one element.
+// loopNEON writes the loops over the elements: four vectors at a time for short bodies, then
+// one vector, then one element.
 func (a *emitter) loopNEON(k *kernel) {
 	a.rest = false
 	length := asm.Count(a.Capture(func() { k.body(a) }))
@@ -231,8 +229,8 @@ func (a *emitter) loopNEON(k *kernel) {
 	a.label("done")
 }
 
-// foldStreamsNEON writes the part for stretches, from R0 and R10 to R12 on; R0
-// and R8 become those of the rest.
+// foldStreamsNEON writes the part for stretches, which begin at R0 and R10 to R12. Afterwards
+// R0 and R8 are those of the remaining elements.
 func (a *emitter) foldStreamsNEON(s *streams, size int) {
 	pointers := []string{"R0", "R10", "R11", "R12"}
 	addresses := make([]string, len(pointers))
@@ -401,15 +399,15 @@ func perRowNEON(a *emitter, step any, store bool, load, body func()) {
 	})
 }
 
-// firstLane writes the number of the first lane with a NaN, or else of the
-// first one that mask 1 has, to R0.
+// firstLane writes the index of the first lane with a NaN, or else of the first lane in mask
+// 1, to R0.
 func (a *emitter) firstLane() {
 	a.anyLane(0, "R10")
 	a.line("CBZW R10, numbers")
 	a.line("%s", arm64.Move(maskFirst-1, maskFirst))
 	a.label("numbers")
 	a.ins("MVN", scratch, maskFirst-1)
-	a.op("VPOR", reg(11), reg(scratch), reg(scratch)) // lanes without are far
+	a.op("VPOR", reg(11), reg(scratch), reg(scratch)) // lanes outside of the mask get a large index
 	a.ins("UMINV", scratch, scratch)
 	a.line("FMOVS F%d, (R0)", scratch)
 }

@@ -101,7 +101,7 @@ func columnsNEON(a *emitter, from elem, join string) {
 	})
 }
 
-// joinDoubleNEON is joinDouble: x where it is beyond or NaN.
+// joinDoubleNEON is joinDouble: it takes x where x is larger (or smaller) or NaN.
 func (a *emitter) joinDoubleNEON(join string, x, to int) {
 	if join == "" {
 		a.ins("FADD.2D", to, to, x)
@@ -123,7 +123,7 @@ func (a *emitter) joinOneNEON(join string, x, to int) {
 	a.ins("BIT", to, x, beyond)
 }
 
-// foldRowsNEON is foldRows, a row after another.
+// foldRowsNEON is foldRows, one row after the other.
 func foldRowsNEON(a *emitter, join string) {
 	neutral := map[string]uint32{"": 0, "VMAXPD": minusInf, "VMINPD": plusInf}[join]
 	single := strings.TrimSuffix(join, "D") + "S"
@@ -180,9 +180,9 @@ func foldRowsNEON(a *emitter, join string) {
 	})
 }
 
-// philoxNEON has a block in each lane and its words in four registers, which
-// store takes, to R0. It may change them and registers 24 to 27; constants fills
-// register 18 and those from 20 to 23.
+// philoxNEON computes a block in each lane, with its words in four registers, which store
+// writes to R0. store may change them and registers 24 to 27; constants must fill register 18
+// and those from 20 to 23.
 func philoxNEON(a *emitter, name string, constants func(), store func(c int)) {
 	const (
 		counter, key0, key1, c1  = 0, 1, 2, 11 // c2 and c3 follow
@@ -260,8 +260,7 @@ func philoxNEON(a *emitter, name string, constants func(), store func(c int)) {
 	})
 }
 
-// philoxNumbersNEON makes numbers of words; a store that interleaves puts them in
-// order.
+// philoxNumbersNEON makes numbers of words; an interleaving store puts them in order.
 func philoxNumbersNEON(a *emitter) {
 	const scale = 18
 	philoxNEON(a, "STORE_NUMBERS", func() { a.into(num(0x1p-24), scale) }, func(c int) {
@@ -274,7 +273,7 @@ func philoxNumbersNEON(a *emitter) {
 	})
 }
 
-// philox16NEON makes numbers of halves of words.
+// philox16NEON makes numbers of the 16-bit halves of words.
 func philox16NEON(a *emitter) {
 	const scale = 18
 	philoxNEON(a, "STORE_16_BITS", func() { a.into(num(0x1p-16), scale) }, func(c int) {
@@ -291,7 +290,7 @@ func philox16NEON(a *emitter) {
 	})
 }
 
-// philoxAtLeastNEON makes truth values of halves of words.
+// philoxAtLeastNEON compares the 16-bit halves of words with a bound.
 func philoxAtLeastNEON(a *emitter) {
 	const bound, yes = 18, 20
 	philoxNEON(a, "STORE_AT_LEAST", func() {
@@ -308,8 +307,8 @@ func philoxAtLeastNEON(a *emitter) {
 	})
 }
 
-// eachBlockNEON has the words of a block side by side in register c, one after
-// another; do may change it and the next.
+// eachBlockNEON puts the words of each block into register c, one block after the other; do
+// may change it and the next register.
 func eachBlockNEON(a *emitter, name string, c int, do func()) {
 	const pairs = 24
 	for i := 0; i < 4; i += 2 {
@@ -325,16 +324,15 @@ func eachBlockNEON(a *emitter, name string, c int, do func()) {
 	}
 }
 
-// square writes the start of a transpose: distances in bytes, R2 of dst and R3
-// of src.
+// square writes the start of a transpose: distances in bytes, R2 of dst and R3 of src.
 func (a *emitter) square(size int) {
 	a.arguments("dst", "src", "to", "from")
 	a.line("LSL $%d, R2", map[int]int{2: 1, 4: 2}[size])
 	a.line("LSL $%d, R3", map[int]int{2: 1, 4: 2}[size])
 }
 
-// transposeNEON has columns 0 to 3 of row i in register i and the others in
-// 8+i: four squares of four.
+// transposeNEON loads columns 0 to 3 of row i to register i and the others to 8+i, and
+// transposes four squares of four.
 func transposeNEON(a *emitter) {
 	a.square(4)
 	for i := range 8 {

@@ -2,11 +2,10 @@ package vec
 
 import "github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/arm64"
 
-// On arm64 non-temporal stores are pairs with a hint. Processors fetch
-// ahead beyond a page, so one stretch is enough.
+// On arm64 non-temporal stores are pairs with a hint. The hardware prefetcher continues across
+// pages, so one stretch is enough.
 
-// lines writes a loop over a number of bytes, a multiple of 64 that is not 0,
-// in a general register.
+// lines writes a loop over a number of bytes in a general register, a positive multiple of 64.
 func (a *emitter) lines(label, bytes string, body func()) {
 	a.label(label)
 	body()
@@ -17,7 +16,7 @@ func (a *emitter) lines(label, bytes string, body func()) {
 // readLine loads 64 bytes from R1 on into V0 to V3 and moves R1.
 func (a *emitter) readLine() { a.line("VLD1.P 64(R1), [V0.B16, V1.B16, V2.B16, V3.B16]") }
 
-// writeLine stores V0 to V3 past the caches, from R0 on, and moves R0.
+// writeLine stores V0 to V3 with the non-temporal hint, from R0 on, and moves R0.
 func (a *emitter) writeLine() {
 	a.line("%s", arm64.StorePair(0, 1, 0, 0))
 	a.line("%s", arm64.StorePair(2, 3, 0, 32))

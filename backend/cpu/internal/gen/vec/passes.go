@@ -6,40 +6,39 @@ import (
 	"strings"
 )
 
-// Kernels of this file are the passes of normalizations and softmaxes over
-// whole vectors: n is a multiple of the lanes. Numbers, and sums that come
-// back, lie in an array s.
+// Kernels of this file are the passes of normalizations and softmaxes over whole vectors: n
+// must be a multiple of the lanes. Numbers, and resulting sums, are in an array s.
 
-// pass is a loop over slices. Those marked with an asterisk are rows as they
-// lie in memory, of the type that a function is for; the others are float32.
+// pass is a loop over slices. Slices with an asterisk are rows in memory, of the type of the
+// function; the others are float32.
 type pass struct {
 	name, doc string
 	slices    []string
 	nt        bool     // the first slice is also written by non-temporal stores
-	onlyNT    bool     // and there is no function that does not
-	only      []string // the types that there are functions for, by suffix; nil: all
-	numbers   int      // in s, from 0 on
-	sums      int      // into s, after the numbers: in registers 4 and up, 8 and up
+	onlyNT    bool     // only the function with non-temporal stores exists
+	only      []string // the types with a function, by suffix; nil: all
+	numbers   int      // of numbers in s, from 0 on
+	sums      int      // of sums written to s, after the numbers; in registers 4 and up, 8 and up
 	body      func(a *emitter, p passAt)
 
 	wide          bool             // only for AVX-512
-	before, after func(a *emitter) // or nil; after finds s in R12
+	before, after func(a *emitter) // or nil; in after, R12 points to s
 }
 
 // passAt is a vector of a pass.
 type passAt struct {
-	at       func(i int) string // where slice i, of float32, lies
+	at       func(i int) string // address of slice i, of float32
 	load     func(i int, to reg)
-	prefetch func(i int) // asks the cache for that of slice i
-	top      func(i int) // folds that of slice i, of 16 bits, into tops
+	prefetch func(i int) // prefetches slice i
+	top      func(i int) // folds the vector of slice i, of 16 bits, into tops
 	number   func(i int) reg
 	sum      [2]reg
-	store    func(from reg) // to the first slice; of 16 bits it changes from, 2 and 3
-	cut      func(from reg) // the same for numbers that are of the type already
-	number16 func(from reg) // the same for numbers, and NaNs without lower bits
+	store    func(from reg) // to the first slice; for 16 bits it changes from and registers 2 and 3
+	cut      func(from reg) // store for numbers that have the type's precision already
+	number16 func(from reg) // store for numbers, and NaNs without lower bits
 }
 
-// passType is what the rows of a function are.
+// passType is the element type of the rows of a function.
 type passType struct {
 	suffix  string
 	elem    elem
@@ -70,8 +69,8 @@ func init() {
 
 func starred(slice string) bool { return slice[0] == '*' }
 
-// half reports whether the result has the type of a function.
-func (p pass) half() bool { return p.slices[0] == "*dst" }
+// resultHasType reports whether the result has the type of the function.
+func (p pass) resultHasType() bool { return p.slices[0] == "*dst" }
 
 // has reports whether there is a function for a type.
 func (p pass) has(t passType) bool {
@@ -79,13 +78,13 @@ func (p pass) has(t passType) bool {
 	case p.only != nil:
 		return slices.Contains(p.only, t.suffix)
 	case t.convert:
-		return p.half()
+		return p.resultHasType()
 	}
 	return t.elem == f32 || slices.ContainsFunc(p.slices, starred)
 }
 
-// function is that for a type, which non-temporal stores or not. Only
-// AVX-512 has registers that fill lines.
+// function returns the function for a type, with non-temporal stores or without. Only AVX-512
+// has registers of a whole line.
 func (p pass) function(t passType, nt bool) function {
 	name, doc := p.name+t.suffix, p.doc
 	if nt {
@@ -98,7 +97,7 @@ func (p pass) function(t passType, nt bool) function {
 	}
 }
 
-// elems are the types of the slices' elements.
+// elems returns the types of the slices' elements.
 func (p pass) elems(t passType) []elem {
 	list := make([]elem, len(p.slices))
 	for i, s := range p.slices {
@@ -109,7 +108,7 @@ func (p pass) elems(t passType) []elem {
 	return list
 }
 
-// number is the register of a number: the first ones behind the sums.
+// number returns the register of a number: the first ones after the sums.
 func (p pass) number(i int) reg { return reg(4 + 4*p.sums + i) }
 
 func (p pass) write(a *emitter, t passType, nt bool) {
@@ -129,7 +128,7 @@ func (p pass) write(a *emitter, t passType, nt bool) {
 		}
 		p.zeroSums(a)
 	})
-	if a.wide && p.half() && t.elem == bf16 && !t.convert {
+	if a.wide && p.resultHasType() && t.elem == bf16 && !t.convert {
 		a.loadUpperHalves()
 	}
 	if a.wide && t.elem == bf16 {
@@ -204,8 +203,8 @@ func (p pass) zeroSums(a *emitter) {
 	})
 }
 
-// stepName is the macro of the body for a vector. Vectors that share a line of 16-bit
-// elements have different ones.
+// stepName returns the macro of the body for a vector. Vectors that share a line of 16-bit
+// elements have different macros.
 func (p pass) stepName(a *emitter, t passType, elems []elem, nt bool, u int, many bool) string {
 	name := macroName(p.name+t.suffix) + "_STEP"
 	if nt {
@@ -234,7 +233,8 @@ func (p pass) step(a *emitter, t passType, elems []elem, nt bool, u int, many bo
 	a.macro(p.stepName(a, t, elems, nt, u, many), func() { p.body(a, v) }, hints...)
 }
 
-// vector is number u of those side by side, of many, or the one that is left.
+// vector returns vector u of those computed at the same time, or, without many, the remaining
+// one.
 func (p pass) vector(a *emitter, t passType, elems []elem, nt bool, u int, many bool) passAt {
 	address := func(i, u int) string {
 		size := elems[i].size()
@@ -280,8 +280,8 @@ func (p pass) vector(a *emitter, t passType, elems []elem, nt bool, u int, many 
 	}
 }
 
-// storeRow writes a register of float32 to memory. If elements have 16 bits,
-// half leaves them in the register's lower half first.
+// storeRow writes a register of float32 to memory. If elements have 16 bits, half must first
+// move them to the register's lower half.
 func (a *emitter) storeRow(e elem, kind string, half func(from reg), nt bool, from reg, to string) {
 	move := map[bool]string{false: "VMOVUPS", true: "VMOVNTPS"}[nt]
 	if e == f32 {
@@ -316,7 +316,7 @@ func (a *emitter) roundHalf(e elem, convert bool, from reg) {
 	}
 }
 
-// upper leaves the upper 16 bits of each lane in the register's lower half.
+// upper moves the upper 16 bits of each lane to the register's lower half.
 func (a *emitter) upper(from reg) {
 	if a.wide {
 		a.op("VPERMW", from, upperHalves, from)
@@ -329,9 +329,9 @@ func (a *emitter) upper(from reg) {
 	}, "v", from)
 }
 
-// exp2 leaves 2 to the power of register 0 in register 0, and 0 below -126,
-// where results are subnormal, and changes 1 to 3 and mask 1. Polynomials are
-// of minimal relative error (Remez).
+// exp2 computes 2 to the power of register 0 in register 0, and 0 below -126, where results
+// are subnormal, and changes 1 to 3 and mask 1. The polynomials have minimal relative error
+// (Remez).
 func exp2(a *emitter) { exp2By(a, powers23) }
 
 // Coefficients of 2 to the power of numbers in [0, 1), by the negative exponent of
@@ -349,9 +349,8 @@ func exp2By(a *emitter, powers []num) {
 
 func exp2ByBody(a *emitter, powers []num) {
 	if a.wide {
-		// 2 to the power of what is above the next whole number below; the
-		// instruction for the rest rounds down itself. Infinities have 0 above, and
-		// NaNs stay.
+		// 2 to the power of the fraction; the instruction for the whole part rounds down
+		// itself. Infinities have the fraction 0, and NaNs stay.
 		const notLess = 5
 		a.cmp(notLess, 0, num(-126), 1)
 		a.op("VREDUCEPS", 1, reg(0), reg(1))

@@ -1,15 +1,15 @@
 package vec
 
-// passes lists those of normalizations and softmaxes.
+// passes returns the passes of normalizations and softmaxes.
 func passes() []pass {
-	// powers is the exponential of slice 1 with its sum.
+	// powers computes the exponential of slice 1 and its sum.
 	powers := func(a *emitter, p passAt) {
 		p.load(1, 0)
 		a.op("VFMADD213PS", p.number(1), p.number(0), reg(0))
 		exp2(a)
 		a.op("VADDPS", reg(0), p.sum[0], p.sum[0])
 	}
-	// deviate adds what register 0 deviates from number i, and its square.
+	// deviate adds the deviation of register 0 from number i, and its square.
 	deviate := func(a *emitter, p passAt, i int) {
 		a.block("ADD_DEVIATION", func() {
 			a.op("VSUBPS", p.number(i), reg(0), reg(0))
@@ -17,14 +17,15 @@ func passes() []pass {
 			a.op("VFMADD231PS", reg(0), reg(0), p.sum[1])
 		}, "sum", p.sum[0], "squares", p.sum[1], "mean", p.number(i))
 	}
-	// keep leaves the elements of slice i, of 16 bits, in slice to, and adds what
-	// they deviate from a number.
+	// keep stores the elements of slice i, of 16 bits, as float32 in slice to, and adds their
+	// deviations from a number.
 	keep := func(a *emitter, p passAt, i, to, number int) {
 		p.load(i, 0)
 		a.op("VMOVUPS", reg(0), p.at(to))
 		deviate(a, p, number)
 	}
-	// normalized is slice 1 by the mean and the scale, slice 2 and slice 3.
+	// normalized computes slice 1 normalized by the mean and the scale, times slice 2 plus
+	// slice 3.
 	normalized := func(a *emitter, p passAt) {
 		a.block("NORMALIZE", func() {
 			p.load(1, 0)
@@ -61,9 +62,9 @@ func passes() []pass {
 			},
 		},
 		{
-			// A row's powers are computed while the one before is stored and the next
-			// one is read: else the processor waits for memory now and for arithmetic
-			// then.
+			// A row's exponentials are computed while the previous row is stored and the next
+			// one is read: otherwise the processor waits for memory and for arithmetic in
+			// turn.
 			name: "exp2SumScale", doc: "e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch",
 			slices: []string{"*dst", "last", "e", "*x", "*next", "*prefetch"}, only: []string{"F16", "BF16", "ConvertBF16"}, nt: true, numbers: 3, sums: 1,
 			wide: true, before: beginTops, after: endTops,
@@ -72,7 +73,7 @@ func passes() []pass {
 				p.top(4)
 				p.load(3, 0)
 				a.op("VFMADD213PS", p.number(1), p.number(0), reg(0))
-				exp2(a) // a shorter polynomial's error would be a second rounding
+				exp2(a) // the error of a shorter polynomial would act as a second rounding
 				a.op("VADDPS", reg(0), p.sum[0], p.sum[0])
 				a.op("VMOVUPS", reg(0), p.at(2))
 				a.op("VMULPS", p.at(1), p.number(2), reg(0))
@@ -175,7 +176,7 @@ func passes() []pass {
 		{
 			name: "gradRow", doc: "dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch",
 			slices: []string{"*dst", "x", "gained", "*prefetch"}, nt: true, numbers: 4,
-			only: []string{"", "F16", "BF16"}, // a cast of float32 has these bits
+			only: []string{"", "F16", "BF16"}, // a cast of float32 gives the same bits
 			body: func(a *emitter, p passAt) {
 				p.prefetch(3)
 				a.block("GRAD_OF_NORMALIZED", func() {
@@ -199,7 +200,7 @@ func passes() []pass {
 				p.store(0)
 			},
 		},
-		// These two are chains of element-wise operations: every one rounds.
+		// These two are chains of element-wise operations: every operation rounds.
 		{
 			name: "affine", doc: "dst[i] = (a[i]-b[i])*c[i] + d[i]", slices: []string{"dst", "a", "b", "c", "d"},
 			body: func(a *emitter, p passAt) {

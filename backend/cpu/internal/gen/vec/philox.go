@@ -10,8 +10,8 @@ const (
 
 const weyl0, weyl1 = 0x9E3779B9, 0xBB67AE85
 
-// philoxGroups is how many vectors of blocks are worked on together, so that
-// the multipliers do not wait for results.
+// philoxGroups returns how many vectors of blocks are computed at the same time, so that
+// multiplications do not wait for results.
 func (a *emitter) philoxGroups() int {
 	if a.wide {
 		return 4
@@ -35,7 +35,7 @@ func philox(a *emitter) {
 	})
 }
 
-// philox16 makes numbers in [0, 1) of halves of words.
+// philox16 makes numbers in [0, 1) of the 16-bit halves of words.
 func philox16(a *emitter) {
 	if a.arm {
 		philox16NEON(a)
@@ -62,8 +62,8 @@ func philox16(a *emitter) {
 // notLess is the comparison of VPCMPUW.
 const notLess = 5
 
-// philoxAtLeast makes truth values: which halves of words are not less than a
-// bound.
+// philoxAtLeast compares the 16-bit halves of words with a bound: true if they are at least
+// that.
 func philoxAtLeast(a *emitter) {
 	if a.arm {
 		philoxAtLeastNEON(a)
@@ -97,9 +97,9 @@ func philoxAtLeast(a *emitter) {
 	})
 }
 
-// philoxScale makes x times a factor where halves of words are not less than a
-// bound, and 0 elsewhere, and prefetches what comes a page later. It is
-// for AVX-512. What is dropped is 0 when it is read, so that the product is.
+// philoxScale multiplies x by a factor where 16-bit halves of words are at least a bound, and
+// writes 0 elsewhere. It prefetches a page ahead. It is for AVX-512. Dropped elements are
+// loaded as 0, so that the product is 0.
 func philoxScale(t elem, nt bool) func(a *emitter) {
 	return func(a *emitter) {
 		const bound, factor, even, page = reg(24), reg(25), "K7", 4096
@@ -118,7 +118,7 @@ func philoxScale(t elem, nt bool) func(a *emitter) {
 					a.op("PREFETCHT0", fmt.Sprintf("%d(SI)", page+at+l))
 				}
 				a.op("VPCMPUW", notLess, bound, r, mask(1))
-				if t == bf16 { // even and odd ones lie above the other half of their lanes
+				if t == bf16 { // even and odd elements are in the upper half of their lanes
 					a.op("VMOVDQU16.Z", fmt.Sprintf("%d(SI)", at), mask(1), r)
 					a.op("VPSLLD", 16, r, spare)
 					a.op("VPAND", bits(0xffff0000), r, r)
@@ -147,12 +147,11 @@ func philoxScale(t elem, nt bool) func(a *emitter) {
 	}
 }
 
-// philoxBlocks computes a block in each lane of 64 bits, whose upper half is of no
-// account: a product has its upper word there and its lower where the next one
-// reads it. Lane 2l has block l and lane 2l+1 the block half a vector of lanes
-// later, so that interleaving pairs of words puts them in order. store takes
-// the words of a group, in order, to DI, which goes on by bytes for each block; it
-// may change a spare register.
+// philoxBlocks computes a block in each lane of 64 bits. The upper half of a lane does not
+// matter: a product has its upper word there and its lower word where the next product reads
+// it. Lane 2l has block l and lane 2l+1 the block half a vector of lanes later, so that
+// interleaving pairs of words puts them in order. store writes the words of a group, in order,
+// to DI, which advances by bytes for each block; it may change a spare register.
 func philoxBlocks(a *emitter, name string, bytes int, store func(g int, words [2]reg, spare reg), after ...func()) {
 	const counter, key0, key1 = reg(0), reg(1), reg(2)
 	var m0, m1 any = bits(0xD2511F53), bits(0xCD9E8D57) // operands in memory
@@ -184,13 +183,13 @@ func philoxBlocks(a *emitter, name string, bytes int, store func(g int, words [2
 			next++
 		}
 	}
-	free := [4]reg{next, next + 1, next + 2, next + 3} // those of the group before
+	free := [4]reg{next, next + 1, next + 2, next + 3} // registers of the previous group
 	const words0, words1, words2, words3 = reg(26), reg(27), reg(28), reg(29)
 	third := func(g int) reg { return state[g][3] } // the last word of a state
 	rounds := 10
 	if a.wide {
-		// Only the first word differs between blocks: of two rounds, most is the
-		// same for all.
+		// Only the first word differs between blocks: most of the first two rounds is the same
+		// for all blocks.
 		a.block("PHILOX_COMMON", func() {
 			a.op("VBROADCASTSS", "k0+20(FP)", key0)
 			a.op("VBROADCASTSS", "k1+24(FP)", key1)

@@ -1,16 +1,15 @@
 package vec
 
-// Kernels of this file take many short rows, each of no more elements than a
-// vector has lanes, and fold across the lanes.
+// Kernels of this file process many short rows, each with at most as many elements as a vector
+// has lanes, and reduce across the lanes.
 
 const (
 	rowParams = "(dst, x unsafe.Pointer, n, rows int)"
 	argParams = "(dst, x unsafe.Pointer, n, rows int, sign uint32)"
 )
 
-// perRow writes the loop over the rows of x, n elements each: a row is loaded
-// into register 0, with -∞ beyond it, and body is to leave the result there or,
-// for no store, to have written it to DI.
+// perRow writes the loop over the rows of x, n elements each: a row is loaded to register 0,
+// with -∞ beyond it, and body must leave the result there or, without store, write it to DI.
 func perRow(a *emitter, step any, store bool, load, body func()) {
 	if a.arm {
 		perRowNEON(a, step, store, load, body)
@@ -58,8 +57,8 @@ func perRow(a *emitter, step any, store bool, load, body func()) {
 	a.end()
 }
 
-// across applies an instruction to x until every lane has the result of all.
-// Register t is changed.
+// across applies an instruction to x until every lane has the result of all lanes. It changes
+// register t.
 func across(a *emitter, name string, x, t reg) {
 	a.block("ACROSS_"+joinName(name), func() { acrossBody(a, name, x, t) }, "x", x, "t", t)
 }
@@ -83,8 +82,7 @@ func acrossBody(a *emitter, name string, x, t reg) {
 	}
 }
 
-// softmaxRows: a NaN reaches all of its row through the sum, even if the
-// maximum missed it.
+// softmaxRows: a NaN reaches its whole row through the sum, even if the maximum ignored it.
 func softmaxRows(log bool) func(a *emitter) {
 	return func(a *emitter) {
 		perRow(a, "CX", true, func() {}, func() {
@@ -109,8 +107,8 @@ func softmaxRows(log bool) func(a *emitter) {
 	}
 }
 
-// argRows finds the first NaN or else the first of the largest elements, by
-// its bit among those of all lanes.
+// argRows finds the first NaN, or else the first of the largest elements, by its bit in the
+// mask of all lanes.
 func argRows(a *emitter) {
 	perRow(a, 4, false, func() {
 		a.op("VBROADCASTSS", "sign+32(FP)", reg(2))

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// function is one that is no loop over the elements of slices.
+// function is a function that is not a loop over the elements of slices.
 type function struct {
 	signature string // in Go, without the name
 	args      int    // bytes of arguments and results
@@ -17,7 +17,7 @@ type function struct {
 	wide      bool // only for AVX-512
 }
 
-// special are these functions by file of the output.
+// special are these functions by output file.
 var special = map[string][]function{"columns": {
 	{columnParams, 40, columns(f32, ""), "sumColumns", columnDoc + "+= float64(x[r*stride+i]); 16-bit floats in fours, added in float32", false},
 	{columnParams, 40, columns(f16, ""), "sumColumnsF16", columnDoc + "+= float64(x[r*stride+i]); 16-bit floats in fours, added in float32", false},
@@ -103,18 +103,18 @@ func (a *emitter) vector(lanes []uint32) string {
 	return a.named("lanes"+strings.Trim(strings.ReplaceAll(fmt.Sprint(lanes), " ", "_"), "[]"), lanes)
 }
 
-// named is vector with a name for it.
+// named is vector with a name for the constant.
 func (a *emitter) named(name string, lanes []uint32) string {
 	var text strings.Builder
-	for i, x := range lanes {
-		fmt.Fprintf(&text, "DATA %s<>+%d(SB)/4, $%d\n", name, 4*i, x)
+	for i := 0; i < len(lanes); i += 2 {
+		fmt.Fprintf(&text, "DATA %s<>+%d(SB)/8, $0x%08x%08x\n", name, 4*i, lanes[i+1], lanes[i])
 	}
 	fmt.Fprintf(&text, "GLOBL %s<>(SB), RODATA|NOPTR, $%d\n", name, 4*len(lanes))
 	a.vectors[name] = text.String()
 	return name + "<>(SB)"
 }
 
-// lanesData writes the constants of different lanes.
+// lanesData writes the constants with different lanes.
 func (a *emitter) lanesData() {
 	for _, v := range slices.Sorted(maps.Keys(a.vectors)) {
 		a.Raw(a.vectors[v])

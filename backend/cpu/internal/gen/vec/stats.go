@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Kernels of this file compare a value with its reference. Results that are lanes of
-// vectors, which the caller joins, are 64 bytes apart.
+// Kernels of this file compare a value with its reference. Results that are lanes of vectors,
+// which the caller combines, are 64 bytes apart.
 
 func init() {
 	special["stats"] = []function{
@@ -17,8 +17,8 @@ func init() {
 	}
 }
 
-// pairs writes a loop over vectors of x and y. Step gets the address of an
-// element of each, some bytes further.
+// pairs writes a loop over vectors of x and y. Step gets the address of an element of each,
+// with an offset in bytes.
 func (a *emitter) pairs(begin func(), step func(address func(argument, bytes int) string), end func()) {
 	if a.arm {
 		a.framed(func() { a.arguments("results", "x", "y", "n") }, func() {
@@ -50,7 +50,7 @@ func (a *emitter) pairs(begin func(), step func(address func(argument, bytes int
 	a.end()
 }
 
-// result is the address of a result.
+// result returns the address of a result.
 func (a *emitter) result(i int) string {
 	if a.arm {
 		return fmt.Sprintf("%d(R0)", 64*i)
@@ -194,8 +194,8 @@ func (a *emitter) statsArguments(names ...string) {
 	}
 }
 
-// countFields compares bytes with eight numbers and subtracts the masks, which are -1,
-// from bytes. For AVX-512 it is the same: a mask in a vector is the cheaper one here.
+// countFields compares bytes with eight numbers and subtracts the masks, which are -1, from
+// bytes. AVX-512 uses it, too, because a mask in a vector register is cheaper here.
 func countFields(a *emitter) {
 	if a.arm {
 		a.arguments("results", "fields", "n", "first")
@@ -260,9 +260,9 @@ func countFields(a *emitter) {
 	a.end()
 }
 
-// countFieldsWide makes of each byte a vector of bits, one for each number: four bytes,
-// by tables. Eight bytes are a matrix of bits, whose transpose has a byte for each number.
-// The bits of these are counted.
+// countFieldsWide converts each byte to a vector of bits, one for each number: four bytes at a
+// time, by tables. Eight bytes are a matrix of bits; its transpose has a byte for each number,
+// and the bits of these bytes are counted.
 func countFieldsWide(a *emitter) {
 	const groups, bits, first, identity, last, at = 4, reg(4), reg(8), reg(9), reg(10), reg(11)
 	a.statsArguments("results", "fields", "n", "first")

@@ -2,9 +2,9 @@ package vec
 
 import "fmt"
 
-// Kernels of this file move bytes. Those that read go through eight stretches
-// side by side: the processor fetches ahead within pages of 4 KiB only and has
-// to begin anew in each, so one stretch alone leaves memory waiting.
+// Kernels of this file copy bytes. Kernels that read go through eight stretches at the same
+// time: the hardware prefetcher works within pages of 4 KiB only and starts again in each
+// page, so a single stretch would not use the memory's bandwidth.
 const (
 	copyParams = "(dst, src unsafe.Pointer, n int)"
 	fillParams = "(dst unsafe.Pointer, n int, x uint32)"
@@ -13,8 +13,8 @@ const (
 
 var stretches = []string{"SI", "BX", "R8", "R9", "R10", "R11", "R12", "R13"}
 
-// stretch writes the loop over n bytes from SI on, a line of each stretch at a
-// time; body is for one vector at an address of its stretch.
+// stretch writes the loop over n bytes from SI on, a line of each stretch at a time; body
+// writes the code for a vector at an address of its stretch.
 func (a *emitter) stretch(n string, body func(r reg, address string)) {
 	a.op("MOVQ", n, "CX")
 	a.op("SHRQ", 3, "CX")
@@ -48,7 +48,7 @@ func prefetchLoad(a *emitter) {
 	a.end()
 }
 
-// prefetch is a line at a time.
+// prefetch prefetches a line at a time.
 func prefetch(a *emitter) {
 	if a.arm {
 		a.line("MOVD src+0(FP), R1")
@@ -75,7 +75,7 @@ func prefetch(a *emitter) {
 	a.op("RET")
 }
 
-// prefetchRows is a line at a time, to L2.
+// prefetchRows prefetches a line at a time, to L2.
 func prefetchRows(a *emitter) {
 	if a.arm {
 		prefetchRowsNEON(a)
@@ -134,7 +134,7 @@ func fillNT(a *emitter) {
 	a.end()
 }
 
-// copyRowsNT is for rows of whole lines.
+// copyRowsNT copies rows of whole lines.
 func copyRowsNT(a *emitter) {
 	if a.arm {
 		copyRowsNTNEON(a)
@@ -167,7 +167,7 @@ func copyRowsNT(a *emitter) {
 	a.end()
 }
 
-// fence makes non-temporal stores visible before what follows.
+// fence orders non-temporal stores before later stores.
 func fence(a *emitter) {
 	if a.arm {
 		fenceNEON(a)

@@ -2,10 +2,9 @@ package vec
 
 import "fmt"
 
-// tile moves 16 source columns to 16 rows of 64 bytes: of 16 source rows of
-// four-byte elements, or of 32 of two bytes, which are paired first. Lines are
-// read and written once and whole, so that neither strides of a power of two
-// nor non-temporal stores hurt.
+// tile transposes 16 source columns to 16 rows of 64 bytes: of 16 source rows of four-byte
+// elements, or of 32 rows of two bytes, which are paired first. Lines are read and written
+// once and whole, so that strides of a power of two and non-temporal stores cost nothing.
 func tile(half, nt bool) func(a *emitter) {
 	return func(a *emitter) {
 		size := 4
@@ -33,7 +32,7 @@ func tile(half, nt bool) func(a *emitter) {
 			}
 		}
 		a.block("TRANSPOSE_16x16", func() {
-			// Within 128 bits: pairs, then fours of rows come together.
+			// Within 128 bits: transpose pairs, then fours of rows.
 			for i := reg(0); i < 16; i += 2 {
 				a.op("VUNPCKLPS", i+1, i, 16+i)
 				a.op("VUNPCKHPS", i+1, i, 17+i)
@@ -70,7 +69,7 @@ func tile(half, nt bool) func(a *emitter) {
 	}
 }
 
-// transpose moves a square of 8 by 8; both instruction sets use 256 bits.
+// transpose transposes a square of 8 by 8; both instruction sets use 256 bits.
 func transpose(a *emitter) {
 	if a.arm {
 		transposeNEON(a)
@@ -83,7 +82,7 @@ func transpose(a *emitter) {
 	a.op("SHLQ", 2, "R8")
 	a.op("SHLQ", 2, "R9")
 	y := func(i int) string { return fmt.Sprintf("Y%d", i) }
-	// Rows i and i+4 share a register, so that no lane need be crossed later.
+	// Rows i and i+4 share a register, so that no later step crosses lanes.
 	a.op("LEAQ", "(SI)(R9*4)", "DX")
 	for half := range 2 { // columns 0 to 3, then 4 to 7
 		for i := range 4 {
@@ -130,7 +129,7 @@ func transpose16(a *emitter) {
 		a.op("VMOVDQU", "(SI)", x(i))
 		a.op("ADDQ", "R9", "SI")
 	}
-	// Pairs, then fours, then all eight rows of a column come together.
+	// Transpose pairs, then fours, then all eight rows of a column.
 	for i := range 4 {
 		a.op("VPUNPCKLWD", x(2*i+1), x(2*i), x(8+2*i))
 		a.op("VPUNPCKHWD", x(2*i+1), x(2*i), x(9+2*i))
@@ -153,7 +152,7 @@ func transpose16(a *emitter) {
 	a.op("RET")
 }
 
-// storeName is the store, non-temporal or not.
+// storeName returns the store instruction, non-temporal or not.
 func storeName(nt bool) string {
 	if nt {
 		return "VMOVNTPS"
