@@ -58,7 +58,7 @@ func newAttended(operands int, a op.Attr, args []array) *attended {
 		draw := philox.Uniform
 		var bits int
 		if bits, d.bound = op.DropDraw(a.DropoutRate); bits == 16 {
-			draw = philox.UniformHalves
+			draw = philox.Uniform16
 		}
 		draw(uint64(state[0]), uint64(state[1]), a.Stream, d.random)
 	}

@@ -54,7 +54,7 @@ var movements = map[op.Code]func(op.Attr, op.Type, []array) (result, error){
 		state := x[0].ints()
 		u := make([]float32, t.Shape.Size())
 		if a.Bits == 16 {
-			philox.UniformHalves(uint64(state[0]), uint64(state[1]), a.Stream, u)
+			philox.Uniform16(uint64(state[0]), uint64(state[1]), a.Stream, u)
 		} else {
 			philox.Uniform(uint64(state[0]), uint64(state[1]), a.Stream, u)
 		}

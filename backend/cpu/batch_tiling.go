@@ -154,16 +154,16 @@ func (c *batchGroup) free(u *ir.Value) bool {
 	if u.Slot.Place != ir.Arena {
 		return false
 	}
-	apart := func(v *ir.Value) bool {
+	disjoint := func(v *ir.Value) bool {
 		s, t := u.Slot, v.Slot
 		return t.Place != ir.Arena || s.Offset >= t.Offset+v.Type.Bytes() || t.Offset >= s.Offset+u.Type.Bytes()
 	}
 	for _, v := range c.values {
-		if !apart(v) {
+		if !disjoint(v) {
 			return false
 		}
 		for _, a := range v.Args {
-			if !apart(a) {
+			if !disjoint(a) {
 				return false
 			}
 		}

@@ -387,7 +387,7 @@ func TestRandomUniform(t *testing.T) { forEachVectors(t, testRandomUniform) }
 func testRandomUniform(t *testing.T) {
 	state := arrayOf(dtype.Int64, op.Shape{2}, func(i int) float64 { return []float64{12345, 7}[i] })
 	want := make([]float32, 9999)
-	for bits, draw := range map[int]func(seed, counter, stream uint64, dst []float32){0: philox.Uniform, 16: philox.UniformHalves} {
+	for bits, draw := range map[int]func(seed, counter, stream uint64, dst []float32){0: philox.Uniform, 16: philox.Uniform16} {
 		got := eval(t, op.RandomUniform, op.Attr{Dims: op.Shape{3, 3333}, Stream: 5, Bits: int8(bits)}, state)
 		draw(12345, 7, 5, want)
 		if !bytes.Equal(got.data, bytesOfFloats(want)) {

@@ -4,7 +4,7 @@
 // device and on the host.
 //
 // Main functions: [Block] is the generator, [Words], [Uniform] and
-// [UniformHalves] are the numbers of one draw.
+// [Uniform16] are the numbers of one draw.
 //
 // Rules: a draw is named by a seed, a counter and a stream, and number i of it
 // depends on nothing else: not on how many are drawn, by how many workers, nor
@@ -18,10 +18,11 @@
 //	     xor the high 32 bits of counter rotated left by 16
 //	     xor the high 32 bits of stream  rotated left by 8
 //
-// and a word w is the float32 (w>>8)·2⁻²⁴, uniform in [0, 1). A draw of halves has
-// numbers of 16 bits: 8b to 8b+7 are the halves h of the same four words, the
-// lower one first, as h·2⁻¹⁶. Draws differ as long as counter and stream stay
-// below 2³²; one of halves is no other draw, but has bits of that of words.
+// and a word w is the float32 (w>>8)·2⁻²⁴, uniform in [0, 1). A 16-bit draw has
+// numbers of 16 bits: 8b to 8b+7 are the 16-bit halves h of the same four words, the
+// lower half first, as h·2⁻¹⁶. Draws differ as long as counter and stream stay
+// below 2³². The 16-bit draw of a seed, counter and stream has the same bits as its draw
+// of words, so a program must not use both.
 package philox
 
 import "math/bits"
@@ -78,15 +79,13 @@ func UniformAt(seed, counter, stream, first uint64, dst []float32) {
 	}
 }
 
-// UniformHalves fills dst with numbers of 16 bits in [0, 1) of a draw, from
-// number 0 on.
-func UniformHalves(seed, counter, stream uint64, dst []float32) {
-	UniformHalvesAt(seed, counter, stream, 0, dst)
+// Uniform16 fills dst with the numbers of a 16-bit draw, in [0, 1), from number 0 on.
+func Uniform16(seed, counter, stream uint64, dst []float32) {
+	Uniform16At(seed, counter, stream, 0, dst)
 }
 
-// UniformHalvesAt is [UniformHalves] from number first on, which must be a
-// multiple of 8.
-func UniformHalvesAt(seed, counter, stream, first uint64, dst []float32) {
+// Uniform16At is [Uniform16] from number first on, which must be a multiple of 8.
+func Uniform16At(seed, counter, stream, first uint64, dst []float32) {
 	for b := first / 8; len(dst) > 0; b++ {
 		w := block(seed, counter, stream, b)
 		n := min(len(dst), 8)

@@ -49,12 +49,12 @@ func TestUniformIsWords(t *testing.T) {
 	}
 }
 
-func TestUniformHalvesIsWords(t *testing.T) {
+func TestUniform16IsWords(t *testing.T) {
 	const seed, counter, stream = 0x123456789abcdef0, 3<<32 | 7, 5<<32 | 9
 	words := make([]uint32, 23)
 	Words(seed, counter, stream, 0, words)
 	all := make([]float32, 2*len(words))
-	UniformHalves(seed, counter, stream, all)
+	Uniform16(seed, counter, stream, all)
 	for i, w := range words {
 		for j, half := range []uint32{w & 0xffff, w >> 16} {
 			if want := float32(math.Ldexp(float64(half), -16)); all[2*i+j] != want {
@@ -63,21 +63,21 @@ func TestUniformHalvesIsWords(t *testing.T) {
 		}
 	}
 	part := make([]float32, 11)
-	UniformHalvesAt(seed, counter, stream, 16, part)
+	Uniform16At(seed, counter, stream, 16, part)
 	if !slices.Equal(part, all[16:27]) {
 		t.Errorf("numbers 16 to 26 drawn alone are %v, want %v", part, all[16:27])
 	}
 }
 
-// TestHalvesAreIndependent: of numbers at any distance that lie in the same word,
+// TestUniform16Independent: of numbers at any distance that lie in the same word,
 // block or vector of blocks, or in the same place of two draws, as many are below a
 // bound together as of independent ones, within five standard errors.
-func TestHalvesAreIndependent(t *testing.T) {
+func TestUniform16Independent(t *testing.T) {
 	const n = 1 << 18
 	x, y := make([]float32, n), make([]float32, n)
 	for _, share := range []float64{0x1p-8, 0.1, 0.5, 0.9} {
 		p := math.Round(share*(1<<16)) / (1 << 16)
-		together := func(name string, a, b []float32) {
+		bothBelow := func(name string, a, b []float32) {
 			both := 0
 			for i, v := range a[:len(b)] {
 				if float64(v) < p && float64(b[i]) < p {
@@ -85,20 +85,20 @@ func TestHalvesAreIndependent(t *testing.T) {
 				}
 			}
 			if want, m := p*p, float64(len(b)); math.Abs(float64(both)/m-want) > 5*math.Sqrt(want*(1-want)/m) {
-				t.Errorf("share %v, %s: %d of %d are below together", share, name, both, len(b))
+				t.Errorf("share %v, %s: %d of %d are both below", share, name, both, len(b))
 			}
 		}
-		UniformHalves(42, 0, 1, x)
-		together("half a draw", x, x[n/2:])
+		Uniform16(42, 0, 1, x)
+		bothBelow("half a draw", x, x[n/2:])
 		for distance := 1; distance <= 256; distance++ {
 			if distance > 64 && distance%64 != 0 { // 64 numbers are a vector's
 				continue
 			}
-			together(fmt.Sprintf("distance %d", distance), x, x[distance:])
+			bothBelow(fmt.Sprintf("distance %d", distance), x, x[distance:])
 		}
 		for _, other := range [][3]uint64{{43, 0, 1}, {42, 1, 1}, {42, 0, 2}} {
-			UniformHalves(other[0], other[1], other[2], y)
-			together(fmt.Sprint("draw ", other), x, y)
+			Uniform16(other[0], other[1], other[2], y)
+			bothBelow(fmt.Sprint("draw ", other), x, y)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func TestMoments(t *testing.T) {
 	x := make([]float32, 1<<16)
 	Uniform(42, 0, 1, x)
 	checkMoments(t, x)
-	UniformHalves(42, 0, 1, x)
+	Uniform16(42, 0, 1, x)
 	checkMoments(t, x)
 	for place := range 8 {
 		var of []float32

@@ -36,8 +36,8 @@ import (
 type attention struct {
 	op.AttentionSizes
 	blocks
-	attr op.Attr
-	drop *dropout // or nil
+	attr    op.Attr
+	dropout *dropout // or nil
 
 	q, k, v, mask, state int // positions in Run.Values
 	maskStep             [4]int
@@ -68,7 +68,7 @@ func (k *attention) init(p problem, operands int) {
 		}
 	}
 	if k.State >= 0 {
-		k.state, k.drop = b.At(v.Args[k.State]), newDropout(v.Attr)
+		k.state, k.dropout = b.At(v.Args[k.State]), newDropout(v.Attr)
 	}
 	// The scale is applied after the largest score is subtracted: that is exact for
 	// scores near the largest, however large they are.
@@ -289,7 +289,7 @@ func (k *forward) weigh(r *exec.Run, w *exec.Worker, b scoreRows, i int) {
 		}
 		sum[j] += float64(v)
 	}
-	if k.drop != nil {
+	if k.dropout != nil {
 		flags, step := k.dropoutFlags(r, w, b)
 		b.choose(flags, step, k.pairs, lanes.Zeros[:])
 	}
@@ -310,8 +310,8 @@ func (k *forward) store(r *exec.Run, w *exec.Worker, batch, head, t0, n int) {
 	first := (batch*k.Queries+t0)*k.Heads + head
 	if k.result.Pos >= 0 {
 		by, keep := lanes.ViewOf[float32](w.Scratch[k.atScale:], n), 1.
-		if k.drop != nil {
-			keep = float64(k.drop.scale)
+		if k.dropout != nil {
+			keep = float64(k.dropout.scale)
 		}
 		for i, v := range sum {
 			by[i] = float32(keep / v)

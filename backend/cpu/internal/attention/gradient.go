@@ -234,10 +234,10 @@ func (p *gradPass) prefetches(c *gradBlock, i, j, t, n int, last bool) (a prefet
 
 // keepScale returns the factor of the weights that dropout keeps, or 1.
 func (k *gradient) keepScale() float32 {
-	if k.drop == nil {
+	if k.dropout == nil {
 		return 1
 	}
-	return k.drop.scale
+	return k.dropout.scale
 }
 
 // storeTransposed transposes sums back, multiplies them by scale and writes them as
@@ -401,13 +401,13 @@ func (c *gradBlock) slope(b scoreRows, dx unsafe.Pointer, i int) {
 	k.hide(c.r, b, dx)
 	var flags []byte
 	var step int
-	if k.drop != nil {
+	if k.dropout != nil {
 		flags, step = k.dropoutFlags(c.r, c.w, b)
 		d.choose(flags, step, false, lanes.Zeros[:])
 	}
 	top, inverse := c.statistics()
 	b.slopes(dx, k.pairs, k.after, k.keepScale(), top[i:i+b.rows], inverse[i:i+b.rows], lanes.ViewOf[float32](c.w.Scratch[k.atMean+4*i:], b.rows), k.numbers(c.w))
-	if k.drop != nil {
+	if k.dropout != nil {
 		b.choose(flags, step, k.pairs, lanes.Zeros[:])
 	}
 }

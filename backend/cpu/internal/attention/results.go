@@ -39,19 +39,19 @@ func newHeadResult(p exec.Result, features int) headResult {
 	return h
 }
 
-// store multiplies row i of x by by[i*step] and writes it to row first+i*apart of the
+// store multiplies row i of x by by[i*step] and writes it to row first+i*stride of the
 // result. Rows of x are ld bytes apart. It may change x; s is scratch memory.
-func (h *headResult) store(r *exec.Run, first, apart int, x unsafe.Pointer, ld, rows int, by []float32, step int, s []float32) {
+func (h *headResult) store(r *exec.Run, first, stride int, x unsafe.Pointer, ld, rows int, by []float32, step int, s []float32) {
 	size, out := h.features*h.DType.Size(), h.In(r)
 	if size == 0 || rows == 0 {
 		return
 	}
 	if h.scale != nil {
-		h.scale(unsafe.Pointer(&out[first*size]), x, apart*size, ld, h.features, rows, unsafe.Pointer(&by[0]), 4*step)
+		h.scale(unsafe.Pointer(&out[first*size]), x, stride*size, ld, h.features, rows, unsafe.Pointer(&by[0]), 4*step)
 		return
 	}
 	for i := range rows {
-		row, to := floatsAt(unsafe.Add(x, i*ld), h.features), out[(first+i*apart)*size:][:size]
+		row, to := floatsAt(unsafe.Add(x, i*ld), h.features), out[(first+i*stride)*size:][:size]
 		if !h.scaled.Staged {
 			h.scaled.ScaleRow(to, row, by[i*step], s)
 			continue
@@ -62,10 +62,10 @@ func (h *headResult) store(r *exec.Run, first, apart int, x unsafe.Pointer, ld, 
 }
 
 // storeAll is store with one factor for all rows.
-func (h *headResult) storeAll(r *exec.Run, first, apart int, x unsafe.Pointer, ld, rows int, by float32, s []float32) {
+func (h *headResult) storeAll(r *exec.Run, first, stride int, x unsafe.Pointer, ld, rows int, by float32, s []float32) {
 	one := s[lanes.PassNumbers-1:][:1]
 	one[0] = by
-	h.store(r, first, apart, x, ld, rows, one, 0, s)
+	h.store(r, first, stride, x, ld, rows, one, 0, s)
 }
 
 // clear sets a row to 0.

@@ -147,7 +147,7 @@ func (k *attention) sees(r *exec.Run, batch, head, t int) bool {
 // takeRows reserves scratch memory for loops over rows of scores and for dropout.
 func (k *attention) takeRows(l *tiling.Layout, rows int) {
 	k.atNumbers = l.Take(4 * lanes.PassNumbers)
-	if k.drop != nil {
+	if k.dropout != nil {
 		k.atKeep = l.Take(rows*keepStep(k.blockKeys) + 2*randomPart)
 		k.atRandom = l.Take(4 * randomPart)
 	}
@@ -168,7 +168,7 @@ func keepStep(n int) int { return tiling.RoundUp(n+7, 256) + 64 }
 // bytes apart.
 func (k *attention) dropoutFlags(r *exec.Run, w *exec.Worker, b scoreRows) (flags []byte, step int) {
 	flags, step = w.Scratch[k.atKeep:], keepStep(k.blockKeys)
-	d := elementwise.DrawOf(r.Values[k.state], k.drop.stream, k.drop.bits16)
+	d := elementwise.DrawOf(r.Values[k.state], k.dropout.stream, k.dropout.bits16)
 	number := ((b.batch*k.Heads+b.head)*k.Queries+b.t)*k.Keys + b.s
 	rows, n := b.rows, b.n
 	if n == k.Keys { // rows are contiguous
@@ -180,7 +180,7 @@ func (k *attention) dropoutFlags(r *exec.Run, w *exec.Worker, b scoreRows) (flag
 		before := number + i*k.Keys - from
 		out := flags[first-before+i*step:][:tiling.RoundUp(before+n, 256)]
 		for at := 0; at < len(out); at += randomPart {
-			k.drop.keep(out[at:min(len(out), at+randomPart)], lanes.ViewOf[float32](w.Scratch[k.atRandom:], randomPart), d, from+at)
+			k.dropout.keep(out[at:min(len(out), at+randomPart)], lanes.ViewOf[float32](w.Scratch[k.atRandom:], randomPart), d, from+at)
 		}
 	}
 	return flags[first:], step

@@ -12,12 +12,12 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// problem is what the choice of an algorithm depends on.
+// problem is the input of the choice of an algorithm.
 type problem struct {
 	convolution
 	b   *exec.Builder
 	v   *ir.Value
-	set *gemm.Set // of the level, or nil
+	set *gemm.Set // of the current level, or nil
 }
 
 // New makes the kernel of a convolution or of one of its gradients.
@@ -236,7 +236,7 @@ var direct = exec.Algorithm[*problem]{
 	},
 }
 
-// orNil is k, or nil if it holds none.
+// orNil returns k, or a nil interface if k is nil.
 func orNil(k *tileGEMM) exec.Kernel {
 	if k == nil {
 		return nil
@@ -246,7 +246,7 @@ func orNil(k *tileGEMM) exec.Kernel {
 
 const empty = "there is nothing to multiply"
 
-// notProduct returns why the convolution is no product of matrices.
+// notProduct returns why the convolution is not a matrix product, or "".
 func (p *problem) notProduct() string {
 	switch {
 	case p.macs() == 0:
@@ -257,7 +257,7 @@ func (p *problem) notProduct() string {
 	return ""
 }
 
-// notDepthwise returns why the convolution is not one of a kernel for each channel.
+// notDepthwise returns why the convolution is not depthwise, or "".
 func (p *problem) notDepthwise() string {
 	switch {
 	case p.macs() == 0:
@@ -285,8 +285,8 @@ func (p *problem) newDepthwise() exec.Kernel {
 	return newDepthwise(p.b, p.v, p.convolution, lanes.OfF32())
 }
 
-// unless returns why micro-kernels cannot compute the convolution, or reason if ok is
-// false of it.
+// unless returns "" if micro-kernels can compute the convolution and ok returns true, else why
+// not: reason if ok returned false.
 func (p *problem) unless(ok func() bool, reason string) string {
 	switch {
 	case p.macs() == 0:
@@ -301,7 +301,7 @@ func (p *problem) unless(ok func() bool, reason string) string {
 	return ""
 }
 
-// gemm is the convolution as an implicit product in float32.
+// gemm returns the convolution as an implicit GEMM in float32.
 func (p *problem) gemm() *implicitGEMM {
 	k := &implicitGEMM{
 		convolution: p.convolution, set: p.set, source: p.a,
@@ -319,8 +319,8 @@ func (p *problem) gemm() *implicitGEMM {
 	return k
 }
 
-// inArithmetic is gemm in pairs of bfloat16, if there are micro-kernels for them. An
-// odd number of channels must be padded.
+// inArithmetic returns gemm in the arithmetic of the element type: on pairs of bfloat16 if
+// there are micro-kernels for them. With pad an odd number of channels is padded for that.
 func (p *problem) inArithmetic(pad bool) *implicitGEMM {
 	k := p.gemm()
 	if k.stored != gemm.BF16 {
@@ -347,7 +347,7 @@ func (p *problem) inPairs() string {
 	return ""
 }
 
-// wgrad is the gradient by the kernels in float32.
+// wgrad returns the gradient by the kernels in float32.
 func (p *problem) wgrad() *wgradGEMM {
 	return &wgradGEMM{convolution: p.convolution, set: p.set, tiles: p.set.F32, stored: gemm.ElementOf[p.from], plus: lanes.OfF32().Binary[op.Add]}
 }

@@ -10,41 +10,40 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// borderGEMM is implicitGEMM with kernels that go through runs: what a pixel
-// reads under all of the window is summed up in registers. A window that
-// reaches over the edge has fewer elements, so a phase is cut into regions:
-// boxes of pixels whose windows have the same elements within the source. A
-// kernel takes pixels of a region that follow each other along any axis, or
-// those at one place of several images, whichever fills tiles best.
+// borderGEMM is an implicitGEMM whose micro-kernels go through runs of memory: the sum over
+// the whole window stays in registers. A window that extends over the border has fewer
+// elements, so a phase is cut into regions, boxes of pixels whose windows have the same
+// elements within the source. A micro-kernel takes consecutive pixels of a region along any
+// axis, or the same pixel of several images, whichever fills its tiles best.
 //
-// Kernels that do not stay in L1 go slice by slice: a slice is
-// multiplied with all pixels of a chunk before the next is.
+// Kernels that do not fit in L1 are cut into slices of the inner dimension: a slice is
+// multiplied with all pixels of a chunk before the next slice.
 type borderGEMM struct {
 	*implicitGEMM
 	cuts   []regionCuts // by phase
-	chunks []int        // of each
+	chunks []int        // by phase
 	ld     int          // bytes from a row of accumulators to the next
 }
 
-// regionCuts is how a phase is cut.
+// regionCuts is the cuts of a phase into regions and chunks.
 type regionCuts struct {
 	regions []borderRegion
 	slices  int
 	images  int // of a chunk
-	parts   int // of the panels of all groups, each a task
+	parts   int // of the panels of all groups; each is a task
 	chunks  int
-	box     int // bytes of the copy of an image
+	box     int // bytes of the copied source of an image
 }
 
-// borderRegion is a box of pixels of a phase, and what they read in each slice.
+// borderRegion is a box of pixels of a phase, with the runs that they read in each slice.
 type borderRegion struct {
 	from, to [3]int
 	slices   []regionSlice
 }
 
-// regionSlice is the runs of a slice: places behind the first one, which lies
-// first bytes behind what the phase's first pixel has as its own, and in a panel
-// of kernels. The first slice that has any begins the sums.
+// regionSlice is the runs of a slice. The offsets of runs count from the slice's first run,
+// which begins first bytes after the source position of the phase's first pixel. The first
+// slice with a run begins the sums.
 type regionSlice struct {
 	first  int
 	begins bool
@@ -52,14 +51,14 @@ type regionSlice struct {
 }
 
 const (
-	sliceCells  = 256       // of a slice, at most: its kernels stay in L1
-	regionBytes = 768 << 10 // of what a chunk reads and writes, about: it stays in L2
-	patchPixels = 256       // of all images, of which patches may be gathered
-	lowTile     = 6         // rows of a tile that takes no less time than lower ones
+	sliceCells  = 256       // of a slice, at most: its packed kernels stay in L1
+	regionBytes = 768 << 10 // that a chunk reads and writes, about: they stay in L2
+	patchPixels = 256       // of all images: with more of them patches are not gathered
+	lowTile     = 6         // rows of a tile below which tiles take no less time
 )
 
-// inRegions reports whether k is for borderGEMM: kernels take single pixels,
-// and there is an axis along which tiles are not low.
+// inRegions reports whether borderGEMM can compute k: micro-kernels take single pixels, and
+// there is an axis along which tiles have enough rows.
 func (k *implicitGEMM) inRegions() bool {
 	t := k.tiles
 	if t.Unit > 1 || t.RowRuns == nil || k.oneChannel() || (k.depth+k.pad)%t.Step != 0 {
@@ -91,7 +90,7 @@ func newBorderGEMM(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel {
 		units = max(units, tiling.CeilDiv(k.groups*k.panels, k.cuts[i].parts))
 	}
 	k.ld = 4 * min(k.dstAll, units*k.tiles.NR)
-	if !k.tiles.Masked { // the last panel is written as a whole
+	if !k.tiles.Masked { // the last panel is written without a mask
 		k.ld = 4 * tiling.RoundUp(units*k.tiles.NR, k.tiles.NR)
 	}
 	tile := 0
@@ -105,7 +104,7 @@ func newBorderGEMM(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel {
 	return k
 }
 
-// phase cuts a phase with the given elements of the window.
+// phase cuts a phase with the given elements of the window into regions.
 func (k *borderGEMM) phase(p stridedPhase, taps [3][]tap) {
 	k.addRuns(&p, taps)
 	p.copied = k.element == k.stored && k.bytes != k.from.Size() || k.pad > 0
@@ -138,8 +137,8 @@ func (k *borderGEMM) cut(p *stridedPhase, c *regionCuts, pieces [3][]regionPiece
 	if p.band == p.count[1] {
 		c.images = tiling.Even(k.Batch, max(1, min(regionBytes/max(1, bytes), max(k.tiles.MR, tiling.CeilDiv(k.Batch, 2*tiling.MinChunks)))), 1)
 	}
-	// Where the border makes low tiles those of one place in several images are higher.
-	// Then a chunk has fewer rows of more images.
+	// Where the border leaves few rows for a tile, the same pixel of several images gives
+	// more. Then a chunk has fewer rows of more images.
 	if images := tiling.Even(k.Batch, k.tiles.MR, 1); images > c.images {
 		rows := tiling.Even(p.count[1], max(1, min(p.count[1], band/images)), 1)
 		if k.regionsCost(pieces, images, rows)*10 < k.regionsCost(pieces, c.images, p.band)*9 {
@@ -156,16 +155,15 @@ func (k *borderGEMM) cut(p *stridedPhase, c *regionCuts, pieces [3][]regionPiece
 	}
 }
 
-// region lists the runs of a box of pixels, which the phase has all pixels of in
-// their order in packed kernels. Those that go on where the last one ends are
-// one.
+// region returns the runs of a box of pixels. The phase lists the runs of all pixels, in the
+// order of packed kernels. A run that continues the previous one is merged with it.
 func (k *borderGEMM) region(p *stridedPhase, c *regionCuts, taps [3][]tap, piece [3]regionPiece) borderRegion {
 	g := borderRegion{slices: make([]regionSlice, c.slices)}
 	for axis := range 3 {
 		g.from[axis], g.to[axis] = piece[axis].from, piece[axis].to
 	}
 	row, plane, pixel, low := k.steps(p)
-	size := 4 * k.tiles.NR // of a row of kernels
+	size := 4 * k.tiles.NR // of a row of packed kernels
 	cells := (k.depth + k.pad) / k.tiles.Step
 	for i := piece[0].lo; i < piece[0].hi; i++ {
 		for j := piece[1].lo; j < piece[1].hi; j++ {
@@ -190,7 +188,7 @@ func (k *borderGEMM) region(p *stridedPhase, c *regionCuts, taps [3][]tap, piece
 			return g
 		}
 	}
-	g.slices[0].begins = true // with nothing
+	g.slices[0].begins = true // with an empty sum
 	return g
 }
 
@@ -208,8 +206,8 @@ func (s *regionSlice) add(a, b, n, size int) {
 	s.runs = append(s.runs, int64(a), int64(b), int64(n))
 }
 
-// steps is the bytes from a row, a plane and a pixel of what kernels read to the
-// next, and the first element there is.
+// steps returns the bytes from a row, a plane and a pixel of the source, or its copy, to the
+// next, and the position of its first element.
 func (k *borderGEMM) steps(p *stridedPhase) (row, plane, pixel int, low [3]int) {
 	pixel = (k.srcAll + k.pad) * k.bytes
 	if p.copied {
@@ -227,8 +225,8 @@ func (k *borderGEMM) Run(r *exec.Run) {
 	r.Parallel(k, n, k.macs()/16)
 }
 
-// regionBand is a band of some images: where kernels read and write, and the
-// bytes from one to the next along each axis, first of images.
+// regionBand is a band of some images: the addresses that micro-kernels read and write, and
+// the strides in bytes along each axis, images first.
 type regionBand struct {
 	band
 	images int
@@ -282,12 +280,12 @@ func (k *borderGEMM) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// column is the column of the result that a unit begins at: a panel of a group.
+// column returns the first column of the result of a unit, which is a panel of a group.
 func (k *borderGEMM) column(unit int) int {
 	return unit/k.panels*k.lanes + unit%k.panels*k.tiles.NR
 }
 
-// sources finds what a band of some images reads, or copies it.
+// sources finds the source of a band of some images, or copies it.
 func (k *borderGEMM) sources(r *exec.Run, w *exec.Worker, p *stridedPhase, c *regionCuts, b *regionBand) {
 	image := b.image
 	for j := range b.images {
@@ -303,8 +301,8 @@ func (k *borderGEMM) sources(r *exec.Run, w *exec.Worker, p *stridedPhase, c *re
 	}
 }
 
-// panelOf computes the pixels of a band for a panel of a group, whose columns
-// begin that many bytes behind the first of the band.
+// panelOf computes the pixels of a band for a panel of a group. The panel's columns begin col
+// bytes after the first column of the band.
 func (k *borderGEMM) panelOf(r *exec.Run, p *stridedPhase, c *regionCuts, b *regionBand, unit, col int) {
 	group, panel := unit/k.panels, unit%k.panels
 	weights := k.panel(r, p, group, panel)
@@ -329,7 +327,7 @@ func (k *borderGEMM) panelOf(r *exec.Run, p *stridedPhase, c *regionCuts, b *reg
 	}
 }
 
-// clear clears pixels that no window covers.
+// clear clears pixels without any element of the window within the source.
 func (k *borderGEMM) clear(b *regionBand, n [4]int, d unsafe.Pointer, cols int) {
 	if !k.tiles.Masked {
 		cols = k.tiles.NR
@@ -343,7 +341,7 @@ func (k *borderGEMM) clear(b *regionBand, n [4]int, d unsafe.Pointer, cols int) 
 	}
 }
 
-// box computes a box of pixels, tiles of which go along one axis.
+// box computes a box of pixels in tiles along one axis.
 func (k *borderGEMM) box(b *regionBand, part *regionSlice, n [4]int, a, weights, d unsafe.Pointer, cols int) {
 	t := k.tiles
 	kernels := t.RowRuns
@@ -396,14 +394,15 @@ func (k *implicitGEMM) patchesPay() bool {
 	})
 	heights := tiling.CeilDiv(pixels, k.tiles.MR)
 	products := k.WindowSize * heights * (8*tiling.CeilDiv(pixels, heights) + 12)
-	// To copy a cell takes half of what a step of one row takes, a run ten times as much.
+	// Copying a cell takes half the time of a step of one row; starting a run ten times as
+	// much.
 	cells, panels := float64(tiling.CeilDiv(k.depth, k.tiles.Step)), float64(tiling.CeilDiv(k.lanes, k.tiles.NR))
 	copies := float64(pixels*k.WindowSize) * (0.5 + 70/cells) / panels
 	return float64(products)+copies < 0.9*regions
 }
 
-// regionsCost is about the time that the products of an image take where chunks have
-// some images and rows.
+// regionsCost estimates the time of the products of an image if chunks have so many images and
+// rows.
 func (k *implicitGEMM) regionsCost(pieces [3][]regionPiece, images, rows int) float64 {
 	sum := 0
 	for _, z := range pieces[0] {
@@ -422,13 +421,13 @@ func (k *implicitGEMM) regionsCost(pieces [3][]regionPiece, images, rows int) fl
 	return float64(sum) / float64(images)
 }
 
-// tilesCost is about the time of a step of the tiles of a box that go along an axis.
+// tilesCost estimates the time of a step of the tiles of a box along an axis.
 func (k *implicitGEMM) tilesCost(n [4]int, axis int) int {
 	heights := tiling.CeilDiv(n[axis], k.tiles.MR)
 	return n[0] * n[2] * n[3] / n[axis] * heights * (8*max(lowTile, tiling.CeilDiv(n[axis], heights)) + 12)
 }
 
-// tileAxis is the axis along which tiles of a box take the least time. Rows that
+// tileAxis returns the axis along which the tiles of a box take the least time. Rows that
 // share lines of L1 take more.
 func (k *borderGEMM) tileAxis(b *regionBand, n [4]int) int {
 	best, least := 3, 0

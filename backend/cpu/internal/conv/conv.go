@@ -28,15 +28,16 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// convolution is what all kernels of a convolution and its gradients share.
+// convolution holds the geometry and the operands of a convolution or gradient, for all
+// algorithms.
 type convolution struct {
 	window.Geometry
 	code           op.Code
-	channels, outs int // of the input and of the result
+	channels, outs int // of the input and of the forward result
 	groups         int
 	perGroup       int // input channels of a group
 	outsPerGroup   int
-	a, b, dst      int // positions of the operands and of the result
+	a, b, dst      int // positions of the operands and of the result in the plan
 	from, to       dtype.DType
 	after          *elementwise.Epilogue // or nil
 }
@@ -57,14 +58,13 @@ func newConvolution(b *exec.Builder, v *ir.Value) convolution {
 	}
 	k.outsPerGroup = k.outs / k.groups
 	if v.Attr.Body != nil {
-		k.to = v.Attr.DType // of what the body reads
+		k.to = v.Attr.DType // the type of the convolution that the fused chain reads
 	}
 	return k
 }
 
-// addEpilogue makes what follows the convolution of v, if anything does. Its memory
-// comes behind scratch bytes; rows of the result that are stored at a time have
-// most elements at most.
+// addEpilogue makes the epilogue of v, if v has one. Its scratch memory begins after scratch
+// bytes; it is applied to at most most elements at a time.
 func (k *convolution) addEpilogue(b *exec.Builder, v *ir.Value, scratch, most int) {
 	b.ReserveScratch(scratch)
 	if k.after = elementwise.NewEpilogue(b, v, 2, v.Type.Shape[len(v.Type.Shape)-1]); k.after != nil {
@@ -72,7 +72,8 @@ func (k *convolution) addEpilogue(b *exec.Builder, v *ir.Value, scratch, most in
 	}
 }
 
-// putRow stores elements of the result from element at on, or what follows.
+// putRow stores x as the elements of the result from element at on, through the epilogue if
+// there is one.
 func putRow[T lanes.Real](k *convolution, r *exec.Run, w *exec.Worker, at int, x []T) {
 	size := k.to.Size()
 	if k.after == nil {
@@ -84,14 +85,14 @@ func putRow[T lanes.Real](k *convolution, r *exec.Run, w *exec.Worker, at int, x
 	k.after.Apply(r, w, at, len(x), len(x), product)
 }
 
-// macs is the number of multiplications, roughly: padding counts.
+// macs returns the number of multiplications, roughly: those with padding count.
 func (k *convolution) macs() int {
 	return k.Batch * k.OutSize * k.WindowSize * k.perGroup * k.outs
 }
 
-// directConv is a convolution, or a gradient of one, in portable Go: a loop
-// over what it says. Its result is cut into rows of pixels, or of a kernel's
-// elements, each summed up by one worker in a fixed order.
+// directConv is a convolution, or a gradient of one, in portable Go: loops over the
+// definition. Its result is cut into rows of pixels, or of a kernel's elements, each summed up
+// by one worker in a fixed order.
 type directConv[T lanes.Real] struct {
 	convolution
 	wideA, wideB wide[T]
@@ -131,7 +132,7 @@ func (k *directConv[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	putRow(&k.convolution, r, w, i*k.width, acc)
 }
 
-// forward is a row of pixels of the result.
+// forward computes a row of pixels of the result.
 func forward[T lanes.Real](k *directConv[T], x, w, acc []T, row int) {
 	image, oz, oy := window.SplitRow(row, k.Out)
 	tap := 0
@@ -162,7 +163,7 @@ func forward[T lanes.Real](k *directConv[T], x, w, acc []T, row int) {
 	}
 }
 
-// inputGrad is a row of pixels of the input's gradient.
+// inputGrad computes a row of pixels of the input's gradient.
 func inputGrad[T lanes.Real](k *directConv[T], g, w, acc []T, row int) {
 	image, z, y := window.SplitRow(row, k.In)
 	tap := 0
@@ -193,8 +194,8 @@ func inputGrad[T lanes.Real](k *directConv[T], g, w, acc []T, row int) {
 	}
 }
 
-// kernelGrad is the gradient of all weights that read one channel of a group
-// under one element of the window.
+// kernelGrad computes the gradient of the weights for one input channel of a group and one
+// element of the window.
 func kernelGrad[T lanes.Real](k *directConv[T], x, g, acc []T, unit int) {
 	c, tap := unit%k.perGroup, unit/k.perGroup
 	kz, ky, kx := tap/(k.Size[1]*k.Size[2]), tap/k.Size[2]%k.Size[1], tap%k.Size[2]
@@ -257,7 +258,7 @@ func dot[T lanes.Real](a, b []T) T {
 	return s0 + s1 + (s2 + s3)
 }
 
-// wide is an operand as elements of type T: itself, or converted in the shared
+// wide is an operand with elements of type T: read in place, or converted into the shared
 // memory from offset on.
 type wide[T lanes.Real] struct {
 	pos, n, offset int
@@ -290,8 +291,8 @@ func (w *wide[T]) view(r *exec.Run) []T {
 	return lanes.ViewOf[T](r.Shared[w.offset:], w.n)
 }
 
-// plainProduct reports whether the convolution is a product of matrices: of
-// all pixels, or of all images if the window is as large as they are.
+// plainProduct reports whether the convolution is a matrix product: with one row for each
+// pixel, or for each image if the window is as large as the image.
 func (k *convolution) plainProduct(v *ir.Value) bool {
 	if k.groups != 1 || k.Low != [3]int{} {
 		return false
@@ -303,13 +304,13 @@ func (k *convolution) plainProduct(v *ir.Value) bool {
 	})
 }
 
-// newPlainProduct is the product of matrices that the convolution k is.
+// newPlainProduct makes the kernel of the matrix product that computes k.
 func newPlainProduct(b *exec.Builder, v *ir.Value, k *convolution) exec.Kernel {
 	u := b.Alias(v)
 	u.Op = op.MatMul
 	u.Attr = op.Attr{DType: v.Attr.DType, Body: v.Attr.Body, TransA: v.Op == op.ConvKernelGrad, TransB: v.Op == op.ConvInputGrad}
 	if k.WindowSize == 1 && v.Op != op.ConvKernelGrad {
-		return product.NewConv(b, u) // the one element of the window broadcasts
+		return product.NewConv(b, u) // the single element of the window is broadcast
 	}
 	rows, depth := k.Batch*k.OutSize, k.WindowSize*k.channels
 	x, w, y := op.Shape{rows, depth}, op.Shape{depth, k.outs}, op.Shape{rows, k.outs}

@@ -9,29 +9,28 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// depthwise is a convolution with a kernel of its own for each channel, or a
-// gradient of one. There are no sums over channels, so it is computed by the
-// loops of element-wise operations: a row of pixels times the weights of an
-// element of the window, repeated for each pixel, is added to another row.
+// depthwise is a depthwise convolution, or a gradient of one, in portable loops. There are no
+// sums over channels, so it uses the loops of element-wise operations: a row of pixels times
+// the weights of an element of the window, repeated for each pixel, is added to another row.
 type depthwise[T lanes.Real] struct {
 	convolution
 	wideA, wideB wide[T]
 	mul, add     func(dst, a, b []T)
 	most         int // pixels of a row, of the input or the result
 	repeat       repeatWeights[T]
-	atRepeat     int // repeated weights in the shared memory, or sums
-	sums         int // of the gradient by the kernels, each with its own rows
+	atRepeat     int // offset of repeated weights, or of sums, in shared memory
+	sums         int // number of partial sums of the gradient by the kernels
 	finish       foldSums[T]
 }
 
-// repeatWeights is the task that repeats the weights of an element of the
-// window for a row of pixels.
+// repeatWeights is the task that repeats the weights of an element of the window for all
+// pixels of a row.
 type repeatWeights[T lanes.Real] struct{ *depthwise[T] }
 
-// foldSums is the task that adds up the sums of an element of the window.
+// foldSums is the task that adds up the partial sums of an element of the window.
 type foldSums[T lanes.Real] struct{ *depthwise[T] }
 
-// depthwise reports whether each channel has one kernel of its own.
+// depthwise reports whether each channel has its own kernel.
 func (k *convolution) depthwise() bool { return k.groups > 1 && k.perGroup == 1 && k.outsPerGroup == 1 }
 
 func newDepthwise[T lanes.Real](b *exec.Builder, v *ir.Value, c convolution, l *lanes.Table[T]) exec.Kernel {
@@ -66,7 +65,7 @@ func (k *depthwise[T]) Run(r *exec.Run) {
 	r.Parallel(k, rows, k.macs()/4)
 }
 
-// shared is the repeated weights, or row s of the sums, for an element of the
+// shared returns the repeated weights, or row s of the partial sums, for an element of the
 // window.
 func (k *depthwise[T]) shared(r *exec.Run, s, tap int) []T {
 	n := k.most * k.channels
@@ -110,7 +109,7 @@ func (k *depthwise[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 				to, src, toStep, srcStep = x, lo, k.Stride[2], 1
 			}
 			weights := k.shared(r, 0, tap+kx)
-			length := 1 // pixels at once
+			length := 1 // pixels of a call
 			if toStep == 1 && srcStep == 1 {
 				length = max(1, hi-lo)
 			}
@@ -126,8 +125,8 @@ func (k *depthwise[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	putRow(&k.convolution, r, w, i*len(acc), acc)
 }
 
-// eachRow calls f with the rows of the source that row z, y of the result
-// reads, and the first element of the window that lies on them.
+// eachRow calls f with the rows of the source that row z, y of the result reads, and the first
+// element of the window on each.
 func (k *depthwise[T]) eachRow(z, y int, f func(sz, sy, tap int)) {
 	for kz := range k.Size[0] {
 		sz, inZ := k.reads(0, z, kz)
@@ -139,8 +138,8 @@ func (k *depthwise[T]) eachRow(z, y int, f func(sz, sy, tap int)) {
 	}
 }
 
-// reads is the position of the source that position p of the result reads by
-// an element of the window, and whether there is one.
+// reads returns the source position that position p of the result reads with an element of the
+// window, and whether it is within the source.
 func (k *depthwise[T]) reads(axis, p, element int) (int, bool) {
 	if k.code == op.ConvInputGrad {
 		return k.Window(axis, p, element)
@@ -148,8 +147,8 @@ func (k *depthwise[T]) reads(axis, p, element int) (int, bool) {
 	return k.At(axis, p, element)
 }
 
-// kernels adds the products of a row of the result's gradient to sums that
-// have an element for each of its pixels.
+// kernels adds the products of a row of the result's gradient to partial sums with one element
+// for each of the row's pixels.
 func (k *depthwise[T]) kernels(r *exec.Run, w *exec.Worker, s, row int) {
 	image, z, y := window.SplitRow(row, k.Out)
 	data, grads := k.wideA.view(r), k.wideB.view(r)[row*k.Out[2]*k.channels:]

@@ -14,27 +14,27 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// depthwiseVector is a convolution with one kernel for each channel, or a gradient
-// of one, in loops over channels that keep sums in registers for all of the
-// window. Unless it is float32, a band of the source is copied first.
+// depthwiseVector is a depthwise convolution, or a gradient of one, in vector loops over
+// channels that keep the sums over the whole window in registers. A band of the source that is
+// not float32 is converted first.
 //
-// For the gradient by the kernels, bands are dealt out by their number to a
-// fixed number of sums, which are added up in order at the end.
+// For the gradient by the kernels, bands are distributed, by their index, over a fixed number
+// of partial sums, which are added up in order at the end.
 type depthwiseVector struct {
 	windowRegions
 	add     addPartials
 	sums    int
-	grad    bool // by the kernels
+	grad    bool // it is the gradient by the kernels
 	atGrads int  // in scratch memory
 }
 
-// addPartials is the task that adds up the sums of an element of the window.
+// addPartials is the task that adds up the partial sums of an element of the window.
 type addPartials struct{ *depthwiseVector }
 
 func newDepthwiseVector(b *exec.Builder, v *ir.Value, c convolution, set *gemm.Set) exec.Kernel {
 	k := &depthwiseVector{grad: c.code == op.ConvKernelGrad}
 	p := &implicitGEMM{
-		convolution: c, set: set, tiles: set.F32, source: c.a, own: true, bytes: 4,
+		convolution: c, set: set, tiles: set.F32, source: c.a, windowLoops: true, bytes: 4,
 		dims: c.In, depth: 1, lanes: 1, srcAll: c.channels, dstAll: c.channels,
 	}
 	k.implicitGEMM = p
@@ -42,7 +42,7 @@ func newDepthwiseVector(b *exec.Builder, v *ir.Value, c convolution, set *gemm.S
 	case op.ConvInputGrad:
 		p.dims = c.Out
 	case op.ConvKernelGrad:
-		p.code = op.Conv // of which the gradient goes over the same bands
+		p.code = op.Conv // the gradient goes over the bands of the convolution
 	}
 	p.stored = gemm.ElementOf[k.from]
 	p.element = p.stored
@@ -127,12 +127,12 @@ func (k *depthwiseVector) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	})
 }
 
-// groupOf is the rows of a phase that are stored together: while they are in L1.
+// groupOf returns the rows of a phase that are stored together: their sums stay in L1.
 func (k *depthwiseVector) groupOf(p *stridedPhase) int {
 	return max(1, min(p.band, laneBytes/(p.count[2]*k.ld)))
 }
 
-// addBand adds to sum s the products of a band with the result's gradient.
+// addBand adds the products of a band with the result's gradient to partial sum s.
 func (k *depthwiseVector) addBand(r *exec.Run, w *exec.Worker, s, i int) {
 	p := &k.phases[0]
 	b := k.bandOf(r, w, p, i)

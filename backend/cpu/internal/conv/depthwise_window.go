@@ -11,33 +11,31 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/window"
 )
 
-// windowRegions is implicitGEMM in loops that keep sums in registers for all of
-// the window, in float32. Pixels go in regions, as those of borderGEMM do.
-// Kernels lie in the shared memory, a row for each element of the window and
-// channel that is read.
+// windowRegions is an implicitGEMM in vector loops that keep the sums over the whole window in
+// registers, in float32. Phases are cut into regions as in borderGEMM. Kernels are in shared
+// memory, with a row for each element of the window and channel of the source.
 type windowRegions struct {
 	*implicitGEMM
 	regions [][]windowRegion // by phase
-	padded  int              // bytes of a row of kernels, or of sums
+	padded  int              // bytes of a row of kernels or sums
 	widen   widenKernels
 }
 
-// windowRegion is a box of pixels of a phase whose windows have the same elements
-// within the source: where the first of these lies for the first pixel of a row,
-// and all, behind it, and in the kernels.
+// windowRegion is a box of pixels of a phase whose windows have the same elements within the
+// source: the offset of the first of these elements for the first pixel of a row, and the
+// offsets of all elements from that one, in the source and in the kernels.
 type windowRegion struct {
 	from, to [3]int
 	first    int
 	places   []int64
 }
 
-// widenKernels is the task that makes float32 kernels with room for whole
-// loops.
+// widenKernels is the task that converts kernels to float32, padded to whole vectors.
 type widenKernels struct{ *windowRegions }
 
 const (
-	ownBytes    = 64 << 10  // of a band: with what is written, less than L2
-	copiedBytes = 128 << 10 // of the copy of one: the rows that neighbours share are copied twice
+	bandBytes   = 64 << 10  // of a band, which stays in L2 with its results
+	copiedBytes = 128 << 10 // of the copy of a band: rows that neighbouring bands share are copied twice
 )
 
 // cutAll cuts all phases into regions.
@@ -87,9 +85,8 @@ func (k *windowRegions) cut(p *stridedPhase, taps [3][]tap) {
 	k.regions = append(k.regions, all)
 }
 
-// eachRegion calls f with the regions that row y of a band has pixels of, with
-// where the first of these windows begins in the source and the places of the
-// others from there on.
+// eachRegion calls f with the regions of row y of a band: the address of the first element of
+// the first window, and the offsets of the other elements from there.
 func (k *windowRegions) eachRegion(phase int, b *band, y int, f func(x unsafe.Pointer, places []int64, from, n int)) {
 	p := &k.phases[phase]
 	for i := range k.regions[phase] {
@@ -105,7 +102,7 @@ func (k *windowRegions) eachRegion(phase int, b *band, y int, f func(x unsafe.Po
 	}
 }
 
-// rows is the rows of kernels.
+// rows returns the number of rows of kernels.
 func (k *widenKernels) rows() int { return k.WindowSize * k.depth }
 
 func (k *widenKernels) Run(r *exec.Run) { r.Parallel(k, k.rows(), k.rows()*k.dstAll) }
@@ -120,7 +117,7 @@ func (k *widenKernels) Chunk(r *exec.Run, _ *exec.Worker, row int) {
 	clear(to[4*k.dstAll:])
 }
 
-// bandOf is band number i of a phase. What it reads is still to be copied.
+// bandOf returns band i of a phase. Its source is copied later, by eachRow.
 func (k *windowRegions) bandOf(r *exec.Run, w *exec.Worker, p *stridedPhase, i int) band {
 	y := i % p.bands * p.band
 	i /= p.bands
@@ -129,8 +126,8 @@ func (k *windowRegions) bandOf(r *exec.Run, w *exec.Worker, p *stridedPhase, i i
 	return b
 }
 
-// eachRow calls f with the rows of a band in order, when what they read has been
-// copied, if it is to be: so it is in L1 still.
+// eachRow calls f with the rows of a band in order. If the source is to be copied, it copies
+// the rows that f reads just before the call, so that they are in L1.
 func (k *windowRegions) eachRow(r *exec.Run, w *exec.Worker, p *stridedPhase, b *band, f func(y int)) {
 	for y, copied := 0, 0; y < b.rows; y++ {
 		k.copyRows(r, w.Scratch, p, b, copied, p.reads(y+1))

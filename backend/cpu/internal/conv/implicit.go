@@ -12,100 +12,99 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// implicitGEMM is a convolution, or its gradient by the input, on the matrix
-// kernels of package gemm, without a matrix of all patches: the pixels of a
-// row of the result are the rows of a product. What a pixel reads of a row of
-// the source, its channels under neighbouring elements of the window, is one
-// run of memory, and from a pixel to the next it is always the same distance.
-// So kernels can read A from where the source lies, as those of borderGEMM do.
-// Here are the others: if there is one channel, pixels are packed side by side;
-// if kernels take many rows at once, or images are tiny, the patches of some
-// pixels are gathered. Where elements must be converted, a band of the source is
-// copied first, with zeros around it.
+// implicitGEMM is a convolution, or its gradient by the input, on the micro-kernels of package
+// gemm, without im2col: the pixels of a row of the result are the rows of a product. The
+// elements of the source that a pixel reads in one row of the window, all channels of
+// neighbouring pixels, are a run of memory, and runs of neighbouring pixels have a fixed
+// distance. So micro-kernels can read A in place, as borderGEMM does. This type has the other
+// ways: a source of one channel is packed with pixels in vectors (inLanes), and where
+// micro-kernels take many rows at once, or images are tiny, the patches of some pixels are
+// gathered. Where elements must be converted, a band of the source is copied first, with zeros
+// around it.
 //
-// The gradient by the input is the convolution of the result's gradient with
-// the kernels turned round. With strides, the pixels of the input whose
-// windows begin at the same place modulo the stride make a phase: each phase
-// is a convolution without stride, by those elements of the window that reach
-// it.
+// The gradient by the input is the convolution of the result's gradient with the kernels
+// rotated by 180°. With strides it is cut into phases: the pixels of the input whose windows
+// begin at the same position modulo the stride. Each phase is a convolution without stride by
+// the elements of the window that reach its pixels.
 type implicitGEMM struct {
 	convolution
 	set     *gemm.Set
 	tiles   *gemm.Tiles
-	element gemm.Element // that the kernels read
-	stored  gemm.Element // that the source has
-	bytes   int          // of an element that kernels read of A
+	element gemm.Element // that micro-kernels read
+	stored  gemm.Element // of the source
+	bytes   int          // of an element of A as micro-kernels read it
 	source  int          // position of the source
 
-	dims   [3]int // of the source
-	depth  int    // channels of the source that a group reads
-	lanes  int    // channels of the result of a group
-	srcAll int    // channels of the source
-	dstAll int    // channels of the result
-	own    bool   // channels have one kernel each
-	pad    int    // zeros behind the channels of a copied pixel: they fill up its last pair
+	dims        [3]int // of the source
+	depth       int    // channels of the source in a group
+	lanes       int    // channels of the result in a group
+	srcAll      int    // channels of the source in all
+	dstAll      int    // channels of the result in all
+	windowLoops bool   // computed by vector loops over windows, not by micro-kernels
+	pad         int    // zeros after the channels of a copied pixel, which complete its last pair
 
 	phases []stridedPhase
-	panels int // of kernels, in a group
+	panels int // of packed kernels, in a group
 	weigh  packWeights
 	few    bool           // the program does not change the kernels, and there are few pixels
 	kept   bool           // packed kernels stay from run to run
-	cache  int            // where
-	direct bool           // kernels write the result themselves
-	result product.Writer // writes it else: the result as a matrix, with a row for each pixel
+	cache  int            // index of their copy in Run.Packed
+	direct bool           // micro-kernels write the result themselves
+	result product.Writer // writes the result otherwise, as a matrix with a row for each pixel
 	ld     int            // bytes from a row of accumulators to the next
 
-	atTile, atA int // where the scratch memory has accumulators, and what is packed of A
+	atTile, atA int // offsets of accumulators and of packed A in scratch memory
 }
 
-// stridedPhase is a part of the result whose pixels are computed alike.
+// stridedPhase is the pixels of the result whose windows have the same position modulo the
+// stride.
 type stridedPhase struct {
 	first, step, count [3]int // pixels of the result
 	move               [3]int // pixels of the source from a pixel of the result to the next
 	runs               []tapRun
-	low, span          [3]int // of what the first pixel reads: its first element, and how many
+	low, span          [3]int // of the source positions that the first pixel reads: the first one and their number
 	cells              int    // of all runs
-	weights            int    // where the packed kernels begin, in cells of a panel's column
+	weights            int    // offset of the packed kernels, in cells of a panel's column
 
 	mode   sourceMode
 	copied bool   // the source is read from a copy
-	box    [3]int // of the copy
+	box    [3]int // sizes of the copy
 	band   int    // rows of a chunk, or pixels if they are gathered
-	bands  int    // of a plane, or in all
+	bands  int    // of a plane, or of the phase if pixels are gathered
 	chunks int
 }
 
 // tapRun is a run of elements that a pixel reads.
 type tapRun struct {
-	at     [3]int // the first one, for the first pixel of the phase
+	at     [3]int // source position of the first element, for the first pixel of the phase
 	n      int    // elements
 	cells  int
-	offset int // cells of the runs before
-	tap    int // element of the window that the first one lies under
+	offset int // cells of the previous runs
+	tap    int // element of the window of the first element
 }
 
-// sourceMode is how A gets to the kernel.
+// sourceMode says how micro-kernels get A.
 type sourceMode uint8
 
 const (
 	gathered sourceMode = iota // the patches of some pixels are copied
-	inLanes                    // pixels side by side: there is one channel
+	inLanes                    // pixels are in vectors: there is one channel
 )
 
 const (
 	boxBytes   = 256 << 10 // of a copied band: it stays in L2
-	laneBytes  = 16 << 10  // of accumulators on their way to the result: they stay in L1
-	shortRow   = 6         // pixels: fewer make a low tile
+	laneBytes  = 16 << 10  // of accumulators that are converted to the result: they stay in L1
+	shortRow   = 6         // pixels: with fewer a tile has unused rows
 	convChunk  = 1 << 22   // multiplications of a chunk, at most
-	blockSum   = 16        // elements of a sum that are worth the boxes of tileGEMM
-	splitSum   = 48        // elements of a sum that are worth splitting float16 for
-	splitLanes = 3         // channels of the result that are
-	padDepth   = 3         // channels of the source that are worth padding
+	blockSum   = 16        // elements of a sum, at least, for tileGEMM
+	splitSum   = 48        // elements of a sum, at least, for splitting float16
+	splitLanes = 3         // channels of the result, at least, for splitting float16
+	padDepth   = 3         // channels of the source, at least, for padding
 )
 
-// splitPays reports whether products of float16 in two pieces are faster on tile
-// registers than float32 is. Measured: where sums are long enough to fill steps
-// and lanes are more than a few, 1.2 to 2.7 times, else down to 0.4.
+// splitPays reports whether products of float16 in two pieces on tile registers are faster
+// than float32. Measured: 1.2 to 2.7 times with sums and lanes of at least these sizes, else
+// down to 0.4 times.
 func (k *implicitGEMM) splitPays() bool {
 	if k.stored != gemm.F16 || k.set.Panels == nil || k.set.Blocks == nil {
 		return false
@@ -113,13 +112,14 @@ func (k *implicitGEMM) splitPays() bool {
 	return (k.depth%2 == 0 || k.code == op.Conv) && k.depth*k.WindowSize >= splitSum && k.lanes >= splitLanes
 }
 
-// inTiles reports whether tile registers compute k in bfloat16.
+// inTiles reports whether k is computed on tile registers in bfloat16.
 func (k *implicitGEMM) inTiles() bool {
 	t := k.set.Blocks
 	return k.stored == gemm.BF16 && t != nil && t.Runs[0] != nil && (k.depth%2 == 0 || k.code == op.Conv) && k.depth*k.WindowSize >= max(8, blockSum)
 }
 
-// byRuns is k run by run, by regions of the border if there are micro-kernels for them.
+// byRuns makes the kernel that computes k run by run: borderGEMM if there are micro-kernels
+// for it.
 func (k *implicitGEMM) byRuns(b *exec.Builder, v *ir.Value) exec.Kernel {
 	if k.inRegions() {
 		return newBorderGEMM(b, v, k)
@@ -127,7 +127,7 @@ func (k *implicitGEMM) byRuns(b *exec.Builder, v *ir.Value) exec.Kernel {
 	return k.newRuns(b, v)
 }
 
-// newRuns is k run by run.
+// newRuns makes the kernel that computes k run by run.
 func (k *implicitGEMM) newRuns(b *exec.Builder, v *ir.Value) exec.Kernel {
 	k.direct = k.inResult(v)
 	k.eachPhase(k.phase)
@@ -137,14 +137,14 @@ func (k *implicitGEMM) newRuns(b *exec.Builder, v *ir.Value) exec.Kernel {
 	return k
 }
 
-// pairs reports whether kernels on pairs can compute k run by run: pairs do not
-// reach over the end of a run, and sums fill a step of the kernels.
+// pairs reports whether micro-kernels on pairs can compute k run by run: no pair extends
+// beyond the end of a run, and sums fill a step of the micro-kernels.
 func (k *implicitGEMM) pairs(t *gemm.Tiles) bool {
 	long := k.depth*k.WindowSize >= t.Deep*t.Step && k.Batch*k.OutSize >= t.Unit
 	return long && (k.depth%2 == 0 || k.code == op.Conv && k.oneChannel())
 }
 
-// padded reports whether kernels on pairs can compute k by regions if the channels of
+// padded reports whether micro-kernels on pairs can compute k by regions if the channels of
 // each pixel are padded to an even number while they are copied.
 func (k *implicitGEMM) padded(t *gemm.Tiles) bool {
 	if t.Unit > 1 || k.groups > 1 || k.depth%2 == 0 || k.depth < padDepth || k.Batch*k.OutSize < t.Unit {
@@ -155,13 +155,13 @@ func (k *implicitGEMM) padded(t *gemm.Tiles) bool {
 	return p.inRegions()
 }
 
-// oneChannel reports whether pixels lie side by side in the source, for
-// kernels and for packing.
+// oneChannel reports whether neighbouring pixels are adjacent elements in the source, for
+// micro-kernels and for packing.
 func (k *implicitGEMM) oneChannel() bool {
 	return k.srcAll == 1 && (k.code == op.ConvInputGrad || k.Stride[2] == 1)
 }
 
-// eachPhase calls f with the phases and their elements of the window.
+// eachPhase calls f with each phase and its elements of the window.
 func (k *implicitGEMM) eachPhase(f func(p stridedPhase, taps [3][]tap)) {
 	if k.code == op.Conv {
 		var taps [3][]tap
@@ -194,9 +194,9 @@ func (k *implicitGEMM) eachPhase(f func(p stridedPhase, taps [3][]tap)) {
 	}
 }
 
-// chunkOf is chunk i as one of a phase, of which there are as many as the list
-// says. Phases of as many chunks alternate: their pixels lie side by side, and
-// they read the same source.
+// chunkOf returns the phase of chunk i and its index in that phase; chunks has the number of
+// chunks of each phase. Phases with equally many chunks alternate: their pixels are neighbours
+// and they read the same source.
 func chunkOf(chunks []int, i int) (phase, chunk int) {
 	if n := len(chunks); n > 1 && slices.Min(chunks) == slices.Max(chunks) {
 		return i % n, i / n
@@ -207,8 +207,8 @@ func chunkOf(chunks []int, i int) (phase, chunk int) {
 	return phase, i
 }
 
-// tap is an element of the window along an axis, and what it lies on in
-// the source for the first pixel of a phase.
+// tap is an element of the window along an axis, and its source position for the first pixel
+// of a phase.
 type tap struct{ element, at int }
 
 // phase adds the runs of the given elements of the window to p, and p to k.
@@ -218,8 +218,8 @@ func (k *implicitGEMM) phase(p stridedPhase, taps [3][]tap) {
 	k.phases = append(k.phases, p)
 }
 
-// addRuns adds the runs of the given elements of the window to p, which comes
-// behind the phases that there are.
+// addRuns adds the runs of the given elements of the window to p, which comes after the
+// existing phases.
 func (k *implicitGEMM) addRuns(p *stridedPhase, taps [3][]tap) {
 	if len(k.phases) > 0 {
 		last := &k.phases[len(k.phases)-1]
@@ -234,8 +234,7 @@ func (k *implicitGEMM) addRuns(p *stridedPhase, taps [3][]tap) {
 	for _, tz := range taps[0] {
 		for _, ty := range taps[1] {
 			for i := 0; i < len(taps[2]); {
-				// Neighbours in the source make one run, if a group reads all
-				// channels.
+				// Adjacent elements of the source make one run, if a group reads all channels.
 				n := 1
 				for k.groups == 1 && i+n < len(taps[2]) && taps[2][i+n].at == taps[2][i].at+n {
 					n++
@@ -246,7 +245,7 @@ func (k *implicitGEMM) addRuns(p *stridedPhase, taps [3][]tap) {
 			}
 		}
 	}
-	if len(p.runs) == 0 { // a pixel that no window covers: 0
+	if len(p.runs) == 0 { // no element of the window reaches the pixels: they are 0
 		p.addRun(tapRun{})
 		p.span = [3]int{1, 1, 1}
 		p.low = [3]int{}
@@ -260,11 +259,11 @@ func (p *stridedPhase) addRun(r tapRun) {
 	p.runs = append(p.runs, r)
 }
 
-// regionPiece is neighbours along an axis under which the same elements of the
-// window lie within the source: those from lo to before hi.
+// regionPiece is the pixels [from, to) along an axis whose windows have the same elements [lo,
+// hi) within the source.
 type regionPiece struct{ from, to, lo, hi int }
 
-// along cuts an axis of a phase.
+// along cuts an axis of a phase into region pieces.
 func (k *implicitGEMM) along(p *stridedPhase, axis int, taps []tap) []regionPiece {
 	var all []regionPiece
 	for i := range p.count[axis] {
@@ -288,13 +287,13 @@ func (k *implicitGEMM) along(p *stridedPhase, axis int, taps []tap) []regionPiec
 	return all
 }
 
-// tapStep is the step in the window from an element in a run to the next.
+// tapStep returns the step in the window between consecutive elements of a run.
 func (k *implicitGEMM) tapStep() int {
 	if k.code == op.Conv {
 		return 1
 	}
-	// Windows that begin later lie with an earlier element on a pixel: as many
-	// earlier as it takes to come by a whole number of strides.
+	// Of the elements that read the next source position, the nearest is that many earlier:
+	// the least number of dilations that is a whole number of strides.
 	return -k.Stride[2] / gcd(k.Stride[2], k.Dilation[2])
 }
 
@@ -305,20 +304,20 @@ func gcd(a, b int) int {
 	return a
 }
 
-// shape chooses how A gets to the kernel, and the chunks of a phase.
+// shape decides how A gets to the micro-kernels, and the chunks of a phase.
 func (k *implicitGEMM) shape(p *stridedPhase) {
 	inside := true
 	for axis := range 3 {
 		last := p.low[axis] + p.span[axis] - 1 + (p.count[axis]-1)*p.move[axis]
 		inside = inside && p.low[axis] >= 0 && last < k.dims[axis]
 	}
-	p.copied = !inside && !k.own || k.element == gemm.F16 || k.element == gemm.BF16
+	p.copied = !inside && !k.windowLoops || k.element == gemm.F16 || k.element == gemm.BF16
 	perPixel := max(1, p.cells*k.tiles.Step*k.dstAll)
 	macs := min(convChunk, max(product.ChunkMACs, k.macs()/16))
 	box := boxBytes
 	switch {
-	case k.own:
-		box = ownBytes
+	case k.windowLoops:
+		box = bandBytes
 		if p.copied && k.lanes == 1 {
 			box = copiedBytes
 		}
@@ -347,14 +346,14 @@ func (k *implicitGEMM) shape(p *stridedPhase) {
 	p.box = [3]int{p.span[0], (p.band-1)*p.move[1] + p.span[1], (p.count[2]-1)*p.move[2] + p.span[2]}
 }
 
-// inResult reports whether kernels can write the result of v themselves.
+// inResult reports whether micro-kernels can write the result of v themselves.
 func (k *implicitGEMM) inResult(v *ir.Value) bool {
 	t := k.tiles
 	return k.to == dtype.Float32 && t.Unit == 1 && v.Attr.Body == nil && (t.Masked || k.lanes%t.NR == 0)
 }
 
-// layout places accumulators and what is packed in scratch memory, and the
-// packed kernels in the memory that workers share.
+// layout places accumulators and packed A in scratch memory, and packed kernels in shared
+// memory.
 func (k *implicitGEMM) layout(b *exec.Builder, v *ir.Value) {
 	t := k.tiles
 	k.ld = 4 * k.lanes
@@ -386,13 +385,13 @@ func (k *implicitGEMM) layout(b *exec.Builder, v *ir.Value) {
 	k.reserveWeights(b, k.weightBytes())
 }
 
-// inPlace reports whether kernels write the result of a phase themselves.
-// Pixels that were gathered are not at equal distances if there are steps.
+// inPlace reports whether micro-kernels write the result of a phase themselves. With steps,
+// gathered pixels have no fixed distance.
 func (k *implicitGEMM) inPlace(p *stridedPhase) bool {
 	return k.direct && (p.mode != gathered || p.step == [3]int{1, 1, 1})
 }
 
-// allCells is the cells of the runs of all phases.
+// allCells returns the cells of the runs of all phases.
 func (k *implicitGEMM) allCells() int {
 	last := &k.phases[len(k.phases)-1]
 	return last.weights + last.cells

@@ -24,8 +24,8 @@ func (k *implicitGEMM) Run(r *exec.Run) {
 	r.Parallel(k, n, k.macs()/16)
 }
 
-// reserveWeights reserves the memory for packed kernels. They stay until the kernels
-// change if pixels are so few that packing takes as long as some of the product.
+// reserveWeights reserves the memory for packed kernels. They are kept until the kernels
+// change if there are so few pixels that packing takes as long as a part of the product.
 func (k *implicitGEMM) reserveWeights(b *exec.Builder, bytes int) {
 	if k.kept = k.few && bytes >= product.CacheBytes && backend.Keeps(backend.PackedOperands); k.kept {
 		k.cache = b.ReservePacked(bytes)
@@ -33,10 +33,10 @@ func (k *implicitGEMM) reserveWeights(b *exec.Builder, bytes int) {
 	b.ReserveShared(bytes)
 }
 
-// weightBytes is the size of the kernels packed for runs.
+// weightBytes returns the size of the kernels packed for runs.
 func (k *implicitGEMM) weightBytes() int { return 4 * k.groups * k.panels * k.allCells() * k.tiles.NR }
 
-// packWeights packs the kernels unless a copy is good.
+// packWeights packs the kernels unless the kept copy is valid.
 func (k *implicitGEMM) packWeights(r *exec.Run) {
 	if k.kept {
 		if good, _ := r.PackedCopy(k.cache, k.b); good {
@@ -46,8 +46,8 @@ func (k *implicitGEMM) packWeights(r *exec.Run) {
 	r.Parallel(&k.weigh, len(k.phases)*k.groups*k.panels, k.WindowSize*k.perGroup*k.outs)
 }
 
-// packed is the memory for packed kernels: that which stays, or while the kernels change,
-// that of the run.
+// packed returns the memory of packed kernels: the copy that is kept, or shared memory while
+// the kernels change.
 func (k *implicitGEMM) packed(r *exec.Run) []byte {
 	if k.kept {
 		if data := r.Kept(k.cache, k.b); data != nil {
@@ -57,14 +57,13 @@ func (k *implicitGEMM) packed(r *exec.Run) []byte {
 	return r.Shared
 }
 
-// packWeights is the task that packs a panel of kernels of a phase and group:
-// NR channels of the result, under all elements of the window that the phase
-// uses.
+// packWeights is the task that packs a panel of kernels of a phase and group: NR channels of
+// the result for all elements of the window of the phase.
 type packWeights struct{ *implicitGEMM }
 
-// panel is where a panel of a phase begins in the shared memory.
+// panel returns a packed panel of a phase.
 func (k *implicitGEMM) panel(r *exec.Run, p *stridedPhase, group, panel int) unsafe.Pointer {
-	if p.cells == 0 { // it would begin behind the end
+	if p.cells == 0 { // an empty panel would begin after the end
 		return nil
 	}
 	at := 4 * k.tiles.NR * ((group*k.panels+panel)*k.allCells() + p.weights)
@@ -86,8 +85,8 @@ func (k *packWeights) Chunk(r *exec.Run, _ *exec.Worker, i int) {
 			continue
 		}
 		if k.code == op.Conv {
-			// Elements of the window that make a run follow each other. Without
-			// padding they are packed together.
+			// The elements of the window of a run are consecutive. Without padding they are
+			// packed together.
 			n := run.n
 			if k.pad > 0 {
 				n = k.depth
@@ -140,10 +139,9 @@ func (k *implicitGEMM) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// band is some rows of pixels of a phase, and the source of what they read:
-// the element that run offsets count from, the distance of rows, planes and
-// pixels in bytes. No pointer is made of a place outside the source: the
-// garbage collector stops the program at one.
+// band is some rows of pixels of a phase, and their source: the element from which the offsets
+// of runs count, and the distances of rows, planes and pixels in bytes. No pointer is made to
+// a place outside of the source: the garbage collector would stop the program.
 type band struct {
 	image, z, y, rows int
 	data              unsafe.Pointer
@@ -152,7 +150,7 @@ type band struct {
 	low               [3]int // of offsets, at base
 }
 
-// from is the place n bytes from the start.
+// from returns the address n bytes after the start.
 func (b *band) from(n int) unsafe.Pointer { return unsafe.Add(b.data, b.start+n) }
 
 // find finds the source of a band, or copies it.
@@ -161,10 +159,10 @@ func (k *implicitGEMM) find(r *exec.Run, scratch []byte, p *stridedPhase, b *ban
 	k.copyRows(r, scratch, p, b, 0, p.reads(b.rows))
 }
 
-// reads is the rows of the source that some rows of the result read.
+// reads returns the number of rows of the source that some rows of the result read.
 func (p *stridedPhase) reads(rows int) int { return (rows-1)*p.move[1] + p.span[1] }
 
-// locate finds the source of a band, or where it is to be copied.
+// locate finds the source of a band, or the memory for its copy.
 func (k *implicitGEMM) locate(r *exec.Run, scratch []byte, p *stridedPhase, b *band) {
 	data := r.Values[k.source]
 	b.pixel = (k.srcAll + k.pad) * k.bytes
@@ -181,8 +179,7 @@ func (k *implicitGEMM) locate(r *exec.Run, scratch []byte, p *stridedPhase, b *b
 	b.data = unsafe.Pointer(unsafe.SliceData(scratch))
 }
 
-// copyRows copies what a band reads of the source, from one row to before
-// another, if it is to be copied.
+// copyRows copies rows [from, to) of a band's source, if it is to be copied.
 func (k *implicitGEMM) copyRows(r *exec.Run, scratch []byte, p *stridedPhase, b *band, from, to int) {
 	if !p.copied {
 		return
@@ -215,11 +212,11 @@ func (k *implicitGEMM) copyRows(r *exec.Run, scratch []byte, p *stridedPhase, b 
 	}
 }
 
-// memmovePixel is the bytes of a pixel above which copy is faster than Tiles.Copy.
+// memmovePixel is the size of a pixel in bytes above which copy is faster than Tiles.Copy.
 const memmovePixel = 2 * 64
 
-// padPixels copies pixels that have so many bytes with their padding, an element behind an
-// odd number of channels.
+// padPixels copies pixels of an odd number of channels with a zero after the last one; pixel
+// is the bytes of a padded pixel.
 func (k *implicitGEMM) padPixels(dst, src []byte, pixel int) {
 	n := k.srcAll * k.bytes
 	if n > memmovePixel {
@@ -238,7 +235,7 @@ func (k *implicitGEMM) padPixels(dst, src []byte, pixel int) {
 	}
 }
 
-// copySource copies n elements of the source as kernels read them.
+// copySource copies n elements of the source in the type that micro-kernels read.
 func (k *implicitGEMM) copySource(dst, src []byte, n int) {
 	if k.element == k.stored && k.element != gemm.F32 {
 		k.set.Widen[k.stored](unsafe.Pointer(&dst[0]), unsafe.Pointer(&src[0]), n)
@@ -264,7 +261,7 @@ func (k *implicitGEMM) rows(r *exec.Run, w *exec.Worker, p *stridedPhase, b *ban
 		return
 	}
 	tile := product.Tile{Col: group * k.lanes, Cols: k.lanes, Data: d, LD: ld}
-	if p.step == [3]int{1, 1, 1} { // rows follow each other
+	if p.step == [3]int{1, 1, 1} { // rows are contiguous
 		tile.Row, tile.Rows = k.pixelOf(p, b.image, b.z, b.y, 0), b.rows*p.count[2]
 		k.store(r, w, tile)
 		return
@@ -277,7 +274,7 @@ func (k *implicitGEMM) rows(r *exec.Run, w *exec.Worker, p *stridedPhase, b *ban
 	}
 }
 
-// rowPixels is the pixels of a row of the result.
+// rowPixels returns the number of pixels of a row of the result.
 func (k *implicitGEMM) rowPixels() int {
 	if k.code == op.Conv {
 		return k.Out[2]
@@ -285,7 +282,7 @@ func (k *implicitGEMM) rowPixels() int {
 	return k.In[2]
 }
 
-// pixelOf is the pixel of the result that is pixel z, y, x of a phase.
+// pixelOf returns the index in the result of pixel z, y, x of a phase.
 func (k *implicitGEMM) pixelOf(p *stridedPhase, image, z, y, x int) int {
 	dims := k.Out
 	if k.code != op.Conv {
@@ -295,11 +292,11 @@ func (k *implicitGEMM) pixelOf(p *stridedPhase, image, z, y, x int) int {
 	return ((image*dims[0]+z)*dims[1]+y)*dims[2] + x
 }
 
-// laneBlock is the distance of rows of packed lanes, in pixels.
+// laneBlock is the pixels of a row of packed lanes.
 const laneBlock = 32
 
-// lanesOf computes a panel of a band whose source has one channel: runs are
-// packed with pixels as lanes, so that one call adds up all of them.
+// lanesOf computes a panel of a band whose source has one channel: runs are packed with pixels
+// in vectors, so that one call adds up all of them.
 func (k *implicitGEMM) lanesOf(w *exec.Worker, p *stridedPhase, b *band, weights, d unsafe.Pointer, ld, row, cols int) {
 	t := k.tiles
 	element := k.element
@@ -399,8 +396,8 @@ func (k *implicitGEMM) patches(r *exec.Run, w *exec.Worker, p *stridedPhase, i i
 	}
 }
 
-// gather copies what a pixel reads, from position at on, run by run, with
-// zeros for what is outside.
+// gather copies the patch of the pixel at position at, run by run, with zeros for positions
+// outside of the source.
 func (k *implicitGEMM) gather(r *exec.Run, p *stridedPhase, dst []byte, image int, at [3]int, group int) {
 	data := r.Values[k.source]
 	size := k.from.Size()
@@ -434,9 +431,9 @@ func (k *implicitGEMM) gather(r *exec.Run, p *stridedPhase, dst []byte, image in
 	}
 }
 
-// store takes a tile of accumulators.
+// store writes a tile of accumulators to the result.
 func (k *implicitGEMM) store(r *exec.Run, w *exec.Worker, t product.Tile) {
-	follows := t.Cols == k.dstAll && t.LD == 4*t.Cols && t.Step <= 1 // rows follow each other, there as here
+	follows := t.Cols == k.dstAll && t.LD == 4*t.Cols && t.Step <= 1 // rows are contiguous in the accumulators and in the result
 	narrow := k.narrow()
 	switch {
 	case k.after != nil:
@@ -450,7 +447,7 @@ func (k *implicitGEMM) store(r *exec.Run, w *exec.Worker, t product.Tile) {
 		return
 	}
 	d := unsafe.Pointer(&r.Values[k.dst][2*(t.Row*k.dstAll+t.Col)])
-	if n := t.Rows * t.Cols; follows { // as rows of a loop's channels
+	if n := t.Rows * t.Cols; follows { // in rows of the channels of a vector loop
 		narrow(d, 2*window.VectorChannels, t.Data, 4*window.VectorChannels, n/window.VectorChannels, 0, 1<<window.VectorChannels-1)
 		if rest := n % window.VectorChannels; rest > 0 {
 			narrow(unsafe.Add(d, 2*(n-rest)), 0, unsafe.Add(t.Data, 4*(n-rest)), 0, 1, 0, 1<<rest-1)
@@ -462,7 +459,7 @@ func (k *implicitGEMM) store(r *exec.Run, w *exec.Worker, t product.Tile) {
 	}
 }
 
-// narrow is what rounds rows of lanes to the type of the result, or nil.
+// narrow returns the routine that rounds rows of lanes to the type of the result, or nil.
 func (k *implicitGEMM) narrow() gemm.Pack {
 	switch k.to {
 	case dtype.BFloat16:

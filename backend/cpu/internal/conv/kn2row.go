@@ -14,15 +14,14 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// kn2row is a convolution, or its gradient by the input, whose result has few
-// channels, which would leave most columns of a tile empty (Vasudevan, Anderson and
-// Gregg 2017, "Parallel Multi Channel Convolution using General Matrix
-// Multiplication"). First each pixel of the source is multiplied with all elements of
-// the window, which make a row of products. Then a pixel of the result adds up the
-// products of its window.
+// kn2row is a convolution, or its gradient by the input, whose result has so few channels that
+// most columns of a tile would be empty (Vasudevan, Anderson and Gregg 2017, "Parallel Multi
+// Channel Convolution using General Matrix Multiplication"). First each pixel of the source is
+// multiplied with all elements of the window, which gives a row of products. Then each pixel
+// of the result adds up the products of its window.
 //
-// A chunk goes through its rows in blocks. Rows of products that the next block reads,
-// too, are moved to the beginning of the buffer.
+// A chunk goes through its rows in blocks. Rows of products that the next block reads, too,
+// are moved to the start of the buffer.
 type kn2row struct {
 	*implicitGEMM
 	regions     [][]windowRegion // by phase
@@ -30,9 +29,9 @@ type kn2row struct {
 	cols        int     // of products: elements of the window times channels of the result
 	line        int     // bytes of a pixel's products
 	panelBytes  int     // of packed kernels
-	convert     bool    // pixels are copied to be converted or padded
-	amx         bool    // products are of tile registers
-	places      []int64 // of steps of tile registers
+	convert     bool    // pixels are copied, to be converted or padded
+	amx         bool    // products are computed on tile registers
+	places      []int64 // offsets of the steps of tile registers
 	least, most int     // rows of the source that the first row of a phase reads, relative to it
 	block       int     // rows of a phase that are added up together
 	band        int     // of a chunk
@@ -53,43 +52,43 @@ const (
 	kn2rowPixels = 56        // that are multiplied together, and of a block at least
 )
 
-// windowColumns is the columns of kn2row's products.
+// windowColumns returns the number of columns of kn2row's products.
 func (k *implicitGEMM) windowColumns() int { return k.WindowSize * k.lanes }
 
-// inColumns reports whether k is for kn2row.
+// inColumns reports whether kn2row can compute k.
 func (k *implicitGEMM) inColumns() bool {
 	if k.groups != 1 || k.In[0]*k.Out[0]*k.Size[0] != 1 || k.WindowSize == 1 || k.lanes > window.VectorChannels ||
 		k.set.Depthwise == nil || k.set.F32.NR != window.VectorChannels {
 		return false
 	}
 	if k.stored == gemm.BF16 && k.set.Blocks != nil {
-		return k.fewColumns()
+		return k.singlePanel()
 	}
 	reads := (k.Size[1]-1)*k.Dilation[1] + 1
 	return reads*k.dims[2]*k.productLine() <= kn2rowMost
 }
 
-// fewColumns reports whether a gradient by the input has products of one panel.
-func (k *implicitGEMM) fewColumns() bool {
+// singlePanel reports whether a gradient by the input has products of one panel.
+func (k *implicitGEMM) singlePanel() bool {
 	return k.code == op.ConvInputGrad && k.lanes <= smallDepth && k.windowColumns() <= window.VectorChannels
 }
 
-// productLine is the bytes of a pixel's products.
+// productLine returns the bytes of a pixel's products.
 func (k *implicitGEMM) productLine() int {
 	return 4 * tiling.RoundUp(k.windowColumns(), window.VectorChannels/2)
 }
 
-// vectors is the vectors of a row of a tile of n columns.
+// vectors returns the number of vectors of a row of a tile of n columns.
 func vectors(n int) int { return tiling.CeilDiv(n, window.VectorChannels/2) }
 
 // columnsPay reports whether kn2row is faster than other products.
 func (k *implicitGEMM) columnsPay() bool {
 	here, direct := k.columnsCost()
-	return k.fewColumns() || here < direct
+	return k.singlePanel() || here < direct
 }
 
-// columnsCost is about the time that kn2row takes, in products of a vector, and that of
-// other products.
+// columnsCost estimates the time of kn2row and that of other products, in products of a
+// vector.
 func (k *implicitGEMM) columnsCost() (here, direct float64) {
 	taps, pixels := 0, 0 // elements of windows within the source, and pixels of the result
 	k.eachPhase(func(p stridedPhase, list [3][]tap) {
@@ -109,9 +108,9 @@ func (k *implicitGEMM) columnsCost() (here, direct float64) {
 	if k.inPairs() {
 		steps = tiling.CeilDiv(steps, 2)
 	}
-	// Products of a vector. Measured: storing products and moving them takes as long as
-	// so many, adding an element of the window as two. Other algorithms reach less of
-	// the peak in low tiles.
+	// In products of a vector. Measured: storing products and moving them takes as long as so
+	// many of them, adding an element of the window as long as two. Other algorithms reach
+	// less of the peak in tiles with unused rows.
 	span := (k.Size[1] - 1) * k.Dilation[1]
 	moved := 0
 	if fit := kn2rowBytes / (k.dims[2] * k.productLine()); fit < k.dims[1] {
@@ -128,8 +127,8 @@ func (k *implicitGEMM) columnsCost() (here, direct float64) {
 	return here, direct
 }
 
-// within is the pixels of a phase along an axis whose element of the window that lies
-// at a place for the first one is within the source.
+// within returns the number of pixels of a phase along an axis for which an element of the
+// window is within the source; at is its source position for the first pixel.
 func within(p *stridedPhase, axis, at, size int) int {
 	lo := tiling.CeilDiv(max(0, -at), p.move[axis])
 	hi := min(p.count[axis], tiling.CeilDiv(max(0, size-at), p.move[axis]))
@@ -149,10 +148,10 @@ func newKn2row(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel {
 	if k.inPairs() {
 		p.tiles, p.element = p.set.Pairs, gemm.Pairs
 	}
-	if t := p.set.Blocks; t != nil && p.stored == gemm.BF16 && p.depth%cellHalfs == 0 && k.cols <= t.NR {
+	if t := p.set.Blocks; t != nil && p.stored == gemm.BF16 && p.depth%cellElements == 0 && k.cols <= t.NR {
 		k.amx, p.tiles, p.element = true, t, gemm.Pairs
 		k.line = 4 * t.NR
-		for s := range p.depth / cellHalfs {
+		for s := range p.depth / cellElements {
 			k.places = append(k.places, int64(s*cellBytes))
 		}
 	}
@@ -192,7 +191,7 @@ func newKn2row(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel {
 	return k
 }
 
-// cutRows chooses the chunks, and their blocks.
+// cutRows decides the chunks and their blocks.
 func (k *kn2row) cutRows(move int) {
 	row := k.dims[2] * k.line
 	k.block = k.rows
@@ -206,7 +205,7 @@ func (k *kn2row) cutRows(move int) {
 	}
 	if k.Batch < tiling.MinChunks {
 		k.bands = tiling.CeilDiv(min(wanted, tiling.MinChunks), k.Batch)
-		// Chunks that are neighbours multiply the same rows of the source.
+		// Neighbouring chunks multiply some of the same rows of the source.
 		k.bands = max(1, min(k.bands, k.rows*move/max(1, 3*(k.most-k.least))))
 	}
 	k.band = tiling.Even(k.rows, tiling.CeilDiv(k.rows, k.bands), 1)
@@ -214,16 +213,16 @@ func (k *kn2row) cutRows(move int) {
 	k.bands = tiling.CeilDiv(k.rows, k.band)
 }
 
-// reads is the rows of the source that some rows of a phase read.
+// reads returns the number of rows of the source that some rows of a phase read.
 func (k *kn2row) reads(rows, move int) int { return (rows-1)*move + k.most - k.least + 1 }
 
-// steps is the steps of the inner dimension.
+// steps returns the number of steps of the inner dimension.
 func (k *kn2row) steps() int { return tiling.CeilDiv(k.depth, k.tiles.Step) }
 
-// pixelBytes is the bytes of a pixel that is copied.
+// pixelBytes returns the bytes of a copied pixel.
 func (k *kn2row) pixelBytes() int { return tiling.RoundUp(k.depth*k.bytes, 4) }
 
-// resultPlane is the rows and columns of an image of the result.
+// resultPlane returns the rows and columns of an image of the result.
 func (k *kn2row) resultPlane() (height, width int) {
 	if k.code == op.Conv {
 		return k.Out[1], k.Out[2]
@@ -231,8 +230,7 @@ func (k *kn2row) resultPlane() (height, width int) {
 	return k.In[1], k.In[2]
 }
 
-// cut cuts a phase into regions, whose places are those of products: of the first
-// window of a row, and all, behind it.
+// cut cuts a phase into regions. Their offsets are those of products.
 func (k *kn2row) cut(p *stridedPhase, taps [3][]tap) {
 	row := k.dims[2] * k.line
 	var all []windowRegion
@@ -294,7 +292,7 @@ func (k *kn2row) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	row := k.dims[2] * k.line
 	from := i % k.bands * k.band
 	to := min(k.rows, from+k.band)
-	have := 0 // the row of the source behind the last one that is in the buffer
+	have := 0 // end of the rows of the source whose products are in the buffer
 	start := 0
 	for y := from; y < to; y += k.block {
 		rows := min(k.block, to-y)
@@ -330,8 +328,8 @@ func (k *kn2row) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// addUp adds up the products of a row of a phase. The products of the first row of the
-// source would begin at a place in the buffer.
+// addUp adds up the products of a row of a phase. The products of row 0 of the source would
+// begin at offset at of the buffer.
 func (k *kn2row) addUp(w *exec.Worker, phase, y, at int, d unsafe.Pointer) {
 	p := &k.phases[phase]
 	ld := p.step[2] * k.ld
@@ -352,7 +350,7 @@ func (k *kn2row) addUp(w *exec.Worker, phase, y, at int, d unsafe.Pointer) {
 	}
 }
 
-// multiply forms the products of n pixels of the source, from a place in the buffer on.
+// multiply computes the products of n pixels of the source into the buffer, from offset to on.
 func (k *kn2row) multiply(r *exec.Run, w *exec.Worker, pixel, n, to int) {
 	if n == 0 {
 		return
@@ -374,7 +372,7 @@ func (k *kn2row) multiply(r *exec.Run, w *exec.Worker, pixel, n, to int) {
 	}
 }
 
-// stage copies pixels as kernels read them.
+// stage copies pixels in the layout that micro-kernels read.
 func (k *kn2row) stage(dst, source []byte, rows int) {
 	if k.element != gemm.Pairs {
 		k.set.Widen[k.stored](unsafe.Pointer(&dst[0]), unsafe.Pointer(&source[0]), rows*k.depth)
@@ -384,7 +382,7 @@ func (k *kn2row) stage(dst, source []byte, rows int) {
 	k.padPixels(dst[:rows*pixel], source, pixel)
 }
 
-// multiplyRows forms the products of some pixels.
+// multiplyRows computes the products of some pixels.
 func (k *kn2row) multiplyRows(r *exec.Run, w *exec.Worker, a unsafe.Pointer, lda, rows, to int) {
 	t, steps := k.tiles, k.steps()
 	heights := tiling.CeilDiv(rows, t.MR)
@@ -410,7 +408,7 @@ func (k *kn2row) multiplyRows(r *exec.Run, w *exec.Worker, a unsafe.Pointer, lda
 	}
 }
 
-// multiplyTiles forms the products of n pixels with tile registers.
+// multiplyTiles computes the products of n pixels on tile registers.
 func (k *kn2row) multiplyTiles(r *exec.Run, w *exec.Worker, source []byte, n, to int) {
 	line := len(source) / n
 	weights := unsafe.Pointer(&r.Shared[0])
@@ -419,7 +417,7 @@ func (k *kn2row) multiplyTiles(r *exec.Run, w *exec.Worker, source []byte, n, to
 	for at := 0; at < n; {
 		rows := min(k.tiles.MR, (n-at)/k.tiles.Unit*k.tiles.Unit)
 		a := unsafe.Pointer(&source[at*line])
-		if rows == 0 { // the last ones are copied, as kernels read whole units
+		if rows == 0 { // the last pixels are copied, because kernels read whole units
 			rows = k.tiles.Unit
 			a = unsafe.Pointer(&w.Scratch[k.atStage])
 			copy(w.Scratch[k.atStage:][:rows*line], source[at*line:])

@@ -12,37 +12,37 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// planeGEMM is a convolution, or its gradient by the input, with pixels in vectors:
-// channels of the result are the rows of a product, and pixels its columns. It is for
-// results of few channels, which leave most of a vector of channels empty.
+// planeGEMM is a convolution, or its gradient by the input, with pixels in vectors: channels
+// of the result are the rows of a product, and pixels its columns. It is for results of few
+// channels, which leave most of a vector of channels empty.
 //
-// A chunk first copies the source to planes. A plane has one channel of neighbouring
-// pixels, or a pair of channels of bfloat16, with zeros around the image. With a stride
-// the pixels at equal places modulo the stride make planes of their own. Then what an
-// element of the window reads of a channel is a row of B as micro-kernels read it: a
-// plane from some pixel on. Tiles go on from row to row of an image, and from image to
-// image. The columns of zeros between rows are computed and dropped.
+// A chunk first copies the source to planes. A plane has one channel of neighbouring pixels,
+// or a pair of channels of bfloat16, with zeros around the image. With a stride, the pixels of
+// each residue modulo the stride have their own planes. An element of the window then reads,
+// for each channel, a row of B: a plane from some pixel on. Tiles continue from row to row of
+// an image, and from image to image. The sums of the zeros between rows are computed and
+// discarded.
 //
-// The sums lie channel by channel, and are transposed to pixels.
+// The sums are stored by channel, and are transposed to pixels.
 type planeGEMM struct {
 	*implicitGEMM
 	weigh  packRows
 	split  []planePhase // by phase
-	chunks []int        // of each
+	chunks []int        // by phase
 
 	planes int // of all channels
-	slice  int // of a step: as many as L2 has room for
+	slice  int // planes of a step: as many as L2 has room for
 	rowA   int // bytes from a row of weights to the next
 
-	atSums, atPixels int // places in scratch memory
+	atSums, atPixels int // offsets in scratch memory
 }
 
-// planePhase is how a phase is cut.
+// planePhase is a phase and its planes.
 type planePhase struct {
 	taps     [3][]tap
 	residues [][2]int // rows and columns modulo the stride that the window reads
 	pitch    int      // pixels from a row of a plane to the next
-	halo     int      // rows that a band reads beyond its own
+	halo     int      // rows that a band reads beyond its end
 	images   int      // of a chunk
 	plane    int      // pixels from a plane to the next
 	ldSums   int      // bytes from a channel's sums to the next
@@ -61,11 +61,11 @@ const (
 	planePixels = 1024      // of a chunk, at least, if there are as many
 	planeLanes  = 48        // channels of the result, at most
 	pointLanes  = 4         // channels of the result of 1x1 windows
-	pointDepth  = 64        // channels of the source of those
-	pointPixels = 1 << 12   // pixels of those, at least
+	pointDepth  = 64        // channels of the source of 1x1 windows
+	pointPixels = 1 << 12   // pixels of 1x1 windows, at least
 )
 
-// inPlanes reports whether k is for planeGEMM.
+// inPlanes reports whether planeGEMM can compute k.
 func (k *implicitGEMM) inPlanes() bool {
 	return k.groups == 1 && k.In[0]*k.Out[0]*k.Size[0] == 1 && k.lanes <= planeLanes && k.tiles.Unit == 1 && k.tiles.RowRuns != nil
 }
@@ -87,28 +87,28 @@ func (k *implicitGEMM) planesPay() bool {
 		return true
 	}
 	columns, others := k.columnsCost()
-	if k.inColumns() && (k.fewColumns() || columns < others) {
+	if k.inColumns() && (k.singlePanel() || columns < others) {
 		others = columns
 	}
 	return k.planesCost() < others
 }
 
-// planesMeasured reports whether the time of planeGEMM is known: that with AVX-512.
+// planesMeasured reports whether planesCost is known: it was measured with AVX-512.
 func (k *implicitGEMM) planesMeasured() bool {
 	return k.set.Depthwise != nil && (k.stored != gemm.BF16 || k.set.Blocks == nil)
 }
 
-// pointPlanes reports whether planeGEMM is faster than a product of matrices, which
-// reads and writes few columns of bfloat16 row by row, but a single one as a vector.
+// pointPlanes reports whether planeGEMM is faster than a matrix product, which reads and
+// writes a few columns of bfloat16 row by row, but a single column as a vector.
 func (k *implicitGEMM) pointPlanes() bool {
 	return k.WindowSize == 1 && k.stored == gemm.BF16 && k.lanes > 1 && k.lanes <= pointLanes && k.depth <= pointDepth && k.Batch*k.OutSize >= pointPixels &&
 		k.planesMeasured() && k.inPlanes()
 }
 
-// planesCost is about the time that planeGEMM takes, in products of a vector. Measured:
-// a step of a low tile takes as long as one of three rows, copying 16 pixels of a plane
-// or transposing 16 sums of a channel as five, or as ten where pixels of a plane are not
-// neighbours, and all in float32 a fifth more.
+// planesCost estimates the time of planeGEMM in products of a vector. Measured: a step of a
+// tile with few rows takes as long as one of three rows; copying 16 pixels of a plane, or
+// transposing 16 sums of a channel, as long as five, or ten where the pixels of a plane are
+// not adjacent in the source; and everything in float32 a fifth longer.
 func (k *implicitGEMM) planesCost() float64 {
 	p := *k
 	p.planeTiles()
@@ -162,8 +162,8 @@ func (k *implicitGEMM) newPlanePhase(p *stridedPhase, taps [3][]tap) planePhase 
 	return f
 }
 
-// residueOf is the plane that an element of the window reads, and where for the first
-// pixel of a band.
+// residueOf returns the plane that an element of the window reads, and its position there for
+// the first pixel of a band.
 func (k *implicitGEMM) residueOf(p *stridedPhase, f *planePhase, ty, tx tap) (residue [2]int, row, col int) {
 	y, x := ty.at-f.taps[1][0].at, tx.at-f.taps[2][0].at
 	return [2]int{y % p.move[1], x % p.move[2]}, y / p.move[1], x / p.move[2]
@@ -200,14 +200,14 @@ func newPlaneGEMM(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel {
 	place.Take(planes)
 	k.atSums = place.Take(sums)
 	k.atPixels = place.Take(pixels)
-	const line = 4 * 32 // bytes of a row of cells that are to be transposed
+	const line = 4 * 32 // bytes of a row of the cells that are transposed
 	k.addEpilogue(b, v, max(int(place), k.planes*line), k.lanes)
 	k.result = product.Writer{Set: k.set, N: k.lanes, TileN: k.lanes, Out: k.dst, To: k.to, After: k.after}
 	b.ReserveShared(k.lanes * k.rowA)
 	return k
 }
 
-// cutPlanes chooses the chunks of a phase.
+// cutPlanes decides the chunks of a phase.
 func (k *planeGEMM) cutPlanes(p *stridedPhase, f *planePhase) {
 	nr := k.tiles.NR
 	row := 4 * f.pitch * (len(f.residues)*k.slice + 2*k.lanes) // bytes of a chunk
@@ -313,7 +313,7 @@ func (k *packRows) Chunk(r *exec.Run, w *exec.Worker, tap int) {
 	}
 }
 
-// indexOfTap is the place of an element of the window in a list, or -1.
+// indexOfTap returns the index of an element of the window in list, or -1.
 func indexOfTap(list []tap, element int) int {
 	for i := range list {
 		if list[i].element == element {
@@ -331,7 +331,7 @@ func (k *planeGEMM) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	images, rows := min(f.images, k.Batch-image), min(p.band, p.count[1]-y)
 	sums := unsafe.Pointer(&w.Scratch[k.atSums])
 	n := ((images-1)*(rows+f.halo)+rows-1)*f.pitch + p.count[2]
-	if len(f.residues) == 0 { // no window covers the pixels
+	if len(f.residues) == 0 { // no element of the window reaches the pixels
 		for lane := range k.lanes {
 			clear(unsafe.Slice((*float32)(unsafe.Add(sums, lane*f.ldSums)), n))
 		}
@@ -344,7 +344,7 @@ func (k *planeGEMM) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	k.put(r, w, p, f, image, images, y, rows)
 }
 
-// fill copies what a chunk reads of the source to the planes of a slice.
+// fill copies the source of a chunk to the planes of a slice.
 func (k *planeGEMM) fill(r *exec.Run, w *exec.Worker, p *stridedPhase, f *planePhase, image, images, y, rows, plane int) {
 	planes := min(k.slice, k.planes-plane)
 	first, step := plane*k.tiles.Step, k.tiles.Step
@@ -423,7 +423,7 @@ func (k *planeGEMM) multiply(r *exec.Run, w *exec.Worker, f *planePhase, n, plan
 func (k *planeGEMM) put(r *exec.Run, w *exec.Worker, p *stridedPhase, f *planePhase, image, images, y, rows int) {
 	first := k.pixelOf(p, image, 0, y, 0)
 	down, next := p.step[1]*k.rowPixels(), k.pixelOf(p, image+1, 0, y, 0)-first
-	follow := p.step == [3]int{1, 1, 1} && (images == 1 || rows*p.count[2] == next) // rows follow each other
+	follow := p.step == [3]int{1, 1, 1} && (images == 1 || rows*p.count[2] == next) // rows are contiguous
 	tile := product.Tile{Row: first, Rows: p.count[2], Step: p.step[2], Cols: k.lanes, LD: k.ld}
 	for row := range images * rows {
 		i, j := row/rows, row%rows

@@ -9,13 +9,13 @@ import (
 // prefetchRange is memory to be prefetched to L2, a part at a time.
 type prefetchRange []byte
 
-// stepAhead is the number of bytes that a kernel prefetches in a step.
-const stepAhead = 256
+// stepPrefetch is the number of bytes that a micro-kernel prefetches in a step.
+const stepPrefetch = 256
 
 // next returns the address of the part for a call with the given number of steps,
 // nil if there is none, and removes the part.
 func (a *prefetchRange) next(steps int) unsafe.Pointer {
-	n := steps * stepAhead
+	n := steps * stepPrefetch
 	if len(*a) < n {
 		return nil
 	}
@@ -29,8 +29,8 @@ func prefetchOf(data []byte, from, to int) prefetchRange {
 	return data[min(from, len(data)):min(to, len(data))]
 }
 
-// behindBand returns roughly what the band after b reads: as many bytes as b
-// reads, behind them.
+// behindBand returns roughly the source of the band after b: as many bytes as b reads, after
+// those of b.
 func (k *tileGEMM) behindBand(r *exec.Run, p *tilePhase, b *band, images int) prefetchRange {
 	line := 2 * k.dims[2] * k.srcAll
 	from, n := (b.image*k.dims[0]+b.z*p.move[0])*k.dims[1]*line, images*k.dims[0]*k.dims[1]*line

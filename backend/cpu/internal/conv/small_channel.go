@@ -15,16 +15,16 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// smallForward is a convolution of a source with few channels, as the first one
-// of a network: sums of a row's pixels stay in registers for all of the window.
-// A bias and a relu that follow are done there, too.
+// smallForward is a convolution of a source with few channels, such as the first layer of a
+// network: the sums of a row's pixels stay in registers over the whole window. A bias and a
+// relu are applied in registers, too.
 type smallForward struct {
 	windowRegions
 	taps   []gemm.Windows // by the number of pixels of a tile
-	bias   int            // position, or -1
+	bias   int            // position of the bias, or -1
 	relu   bool
-	paired bool // kernels lie as Taps wants them for bfloat16
-	atBias int  // in the shared memory: a row, and the least of results behind it
+	paired bool // kernels have the layout of gemm's Taps for bfloat16
+	atBias int  // offset in shared memory of the bias, a row, and of the least result after it
 }
 
 var (
@@ -33,19 +33,19 @@ var (
 )
 
 const (
-	smallDepth = 4  // channels of the source that are few
-	smallTaps  = 16 // elements of a sum for which tiles are too low
+	smallDepth = 4  // channels of the source, at most
+	smallTaps  = 16 // elements of a sum, at most: of longer sums micro-tiles are faster
 )
 
-// inTaps reports whether k is for smallForward.
+// inTaps reports whether smallForward can compute k.
 func (k *implicitGEMM) inTaps() bool {
-	last := k.lanes % window.VectorChannels // of a loop that is not full
+	last := k.lanes % window.VectorChannels // channels of a partial vector
 	return k.code == op.Conv && k.groups == 1 && k.depth <= smallDepth && k.depth*k.WindowSize < smallTaps && k.set.SmallChannel[gemm.F32] != nil && (last == 0 || last > window.VectorChannels/2)
 }
 
 func newSmallForward(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel {
 	k := &smallForward{windowRegions: windowRegions{implicitGEMM: p}, bias: -1}
-	p.own, p.element, p.bytes, p.tiles = true, p.stored, 4, p.set.F32
+	p.windowLoops, p.element, p.bytes, p.tiles = true, p.stored, 4, p.set.F32
 	k.cutAll()
 	q := &k.phases[0]
 	k.taps = k.set.SmallChannel[gemm.F32]
@@ -75,9 +75,8 @@ func newSmallForward(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel 
 	return k
 }
 
-// biasRelu reports whether all that follows the product v of as many columns, if
-// anything, is to add a bias and to take the relu, in its own type. The bias is
-// nil if there is none.
+// biasRelu returns ok if the epilogue of v, with so many columns, is at most the addition of a
+// bias and a relu, in the type of v. The bias is nil if there is none.
 func biasRelu(v *ir.Value, cols int) (bias *ir.Value, relu, ok bool) {
 	f, ok := product.FusedOpsOf(v)
 	if f.Add != nil {
@@ -92,19 +91,19 @@ func (k *smallForward) Run(r *exec.Run) {
 	r.Parallel(k, k.phases[0].chunks, k.macs()/16)
 }
 
-// Cuts implements imagewise.
+// Cuts implements exec.BatchTiled.
 func (k *smallForward) Cuts() (images, pieces, chunks int) { return k.Batch, k.Batch, k.Batch }
 
-// Share implements imagewise: it comes first.
+// Share implements exec.BatchTiled. The kernel is the first of its group, so base is 0.
 func (k *smallForward) Share(int) int { return k.atBias + 3*k.padded }
 
-// Begin implements imagewise.
+// Begin implements exec.BatchTiled.
 func (k *smallForward) Begin(r *exec.Run) {
 	k.widen.Run(r)
 	k.limits(r)
 }
 
-// Piece implements imagewise.
+// Piece implements exec.BatchTiled.
 func (k *smallForward) Piece(r *exec.Run, w *exec.Worker, i, pieces, _ int) {
 	first, end := tiling.Cut(i, pieces, k.Batch)
 	n := k.phases[0].chunks / k.Batch
@@ -113,12 +112,12 @@ func (k *smallForward) Piece(r *exec.Run, w *exec.Worker, i, pieces, _ int) {
 	}
 }
 
-// End implements imagewise.
+// End implements exec.BatchTiled.
 func (k *smallForward) End(*exec.Run) {}
 
-// limits writes the bias, and what the least result is, to the shared memory.
-// Without a bias it is -0, which changes nothing. With a relu what rounds to -0
-// is not less than 0.
+// limits writes the bias and the least result to shared memory. Without a bias it writes -0,
+// which changes no sum. With a relu the least result is 0; sums that round to -0 are not less
+// than 0.
 func (k *smallForward) limits(r *exec.Run) {
 	floor := map[dtype.DType]float32{dtype.Float32: 0, dtype.Float16: -0x1p-25, dtype.BFloat16: -0x1p-134}[k.to]
 	if !k.relu {
@@ -184,13 +183,13 @@ func (k *smallForward) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// pixels computes n neighbours of a row, in tiles of about equal size.
+// pixels computes n neighbouring pixels of a row in tiles of about equal size.
 func (k *smallForward) pixels(n int, places []int64, x unsafe.Pointer, xs int, weights unsafe.Pointer, bias int, d unsafe.Pointer, ds int, mask uint) {
 	at := unsafe.Pointer(unsafe.SliceData(places))
 	tiles := tiling.CeilDiv(n, len(k.taps)-1)
 	for tiles > 0 {
 		of := tiling.CeilDiv(n, tiles)
-		times := tiles - (of*tiles - n) // of that many, the others of one less
+		times := tiles - (of*tiles - n) // tiles of that many pixels; the others have one less
 		k.taps[of](times, len(places)/2, at, x, xs, weights, bias, d, ds, mask)
 		n, tiles = n-times*of, tiles-times
 		if tiles > 0 {

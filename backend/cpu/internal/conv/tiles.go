@@ -13,80 +13,80 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// tileGEMM is a convolution, or its gradient by the input, on kernels that
-// take many pixels and blocks of channels at once and read A from a list of
-// blocks: those for AMX. A band of the source is copied once into a box, block
-// by block of channels, so that all pixels of the result are the same distance
-// apart, also from the end of a row to the next; a kernel then takes pixels
-// across rows, and computes some that lie between rows in vain. What a pixel
-// reads under an element of the window is a block at a fixed distance, so that
-// one call adds up all of the window.
+// tileGEMM is the implicit GEMM of a convolution, or of its gradient by the input, for
+// micro-kernels on tile registers (AMX), which multiply many pixels by blocks of channels and
+// read A from a list of block addresses. A band of the source is copied once into an input
+// tile, one block of channels after the other, so that consecutive pixels of the result have
+// the same distance in memory, also from the end of a row to the next row. A micro-kernel then
+// takes pixels across rows; the sums of pixels between two rows are discarded. Each element of
+// the window reads a block at a fixed offset from the pixel, so that one call adds up the
+// whole window.
 //
-// Where channels do not fill blocks, or windows have strides, the elements
-// under a row of the window are laid side by side instead: those are a pixel's
-// vector in the box, and no pixels lie in between. If all of the window fits a
-// block, all of its elements are.
+// Where channels do not fill blocks, or windows have strides, the elements of a row of the
+// window are stored side by side instead (side): a pixel's vector in the input tile holds them
+// all, and there are no pixels between rows. If the whole window fits in a block, all of its
+// elements are stored side by side (patch).
 //
-// Where blocks are full and windows do not reach beyond the source, that is such
-// a box itself.
+// Where blocks are full and windows do not extend beyond the source, the source is read in
+// place.
 type tileGEMM struct {
 	*implicitGEMM
 	bf16Split
 	phases      []tilePhase
-	chunks      []int  // of each phase
+	chunks      []int  // by phase
 	interleaved bool   // chunk i is chunk i of every phase
-	least       [3]int // first position that a phase reads for its first pixel
-	most        [3]int // and the last
+	least       [3]int // first source position that the first pixel of a phase reads
+	most        [3]int // last source position that the first pixel of a phase reads
 	weigh       packTileWeights
-	parts       int // of the columns, each a task
+	parts       int // of the columns; each is a task
 	ld          int // bytes from a row of accumulators to the next
 
-	atTile, atLine int // places in scratch memory
+	atTile, atLine int // offsets in scratch memory
 }
 
-// tilePhase is a phase and how its source lies in a box.
+// tilePhase is a phase and the layout of its source in an input tile.
 type tilePhase struct {
 	stridedPhase
 	taps    [3][]tap
-	side    bool          // elements under a row of the window lie side by side
-	patch   bool          // and those under all of it
-	down    []regionPiece // of a column, for patches
-	across  []regionPiece // and of a row
-	vector  int           // elements of a pixel in the box
-	blocks  int           // that it fills
-	starts  int           // elements of the window that blocks begin at
-	rows    int           // of each residue of the stride in a plane of the box
-	pitch   int           // pixels of a row of the box
-	block   int           // bytes of all pixels of a block
-	piece   int           // bytes of a piece of a box
-	bytes   int           // of the box of an image
-	pixels  int           // from the first of the result in a box to behind the last
+	side    bool          // the elements of a row of the window are side by side
+	patch   bool          // and those of the whole window
+	down    []regionPiece // cuts of a column, for patches
+	across  []regionPiece // cuts of a row, for patches
+	vector  int           // elements of a pixel in the input tile
+	blocks  int           // that a pixel fills
+	starts  int           // elements of the window at which blocks begin
+	rows    int           // of each residue of the stride, in a plane of the input tile
+	pitch   int           // pixels of a row of the input tile
+	block   int           // bytes of a block of all pixels
+	piece   int           // bytes of one bfloat16 piece of an input tile
+	bytes   int           // of the input tile of an image
+	pixels  int           // from the first pixel of the result in an input tile to the end of the last
 	steps   int           // blocks × starts
-	first   int           // step of all phases
+	first   int           // index of the first step among those of all phases
 	at      []int64
-	placed  []int64 // as at, in the source; nil if it must be copied
+	placed  []int64 // like at, for reading the source in place; nil if it must be copied
 	images  int     // of a chunk
 	whole   bool
 	chunkOf int // steps of a call, at most
 }
 
 const (
-	cellBytes   = 64         // of a block's row: 32 elements
-	cellHalfs   = 32         // elements of it
-	sideSaves   = 8          // elements lie side by side if that saves one step in so many
-	panelSteps  = 18         // of kernels that stay in L1
-	boxesBytes  = 768 << 10  // of the boxes of a chunk, in L2 with everything else
-	streamBytes = 1088 << 10 // of these, if packed kernels do not stay there
-	sumBytes    = 640 << 10  // of its accumulators
-	keptBytes   = 320 << 10  // of packed kernels that stay there, too
-	groupBytes  = 64 << 10   // of accumulators that are stored together: so many share a panel of kernels
-	shortBytes  = 24 << 10   // of these, if panels are so short that it does not matter: they stay in L1
-	shortSteps  = 4
-	placedBytes = 512 // of a pixel of a source that is read in place: 16 of them do not crowd L1
+	cellBytes      = 64         // of a row of a block: cellElements
+	cellElements   = 32         // 16-bit elements of a row of a block
+	sideSaves      = 8          // elements are stored side by side if that saves one of this many steps
+	panelSteps     = 18         // of packed kernels that stay in L1
+	inputTileBytes = 768 << 10  // of the input tiles of a chunk, in L2 with everything else
+	streamBytes    = 1088 << 10 // of the input tiles, if packed kernels do not stay in L2
+	sumBytes       = 640 << 10  // of the accumulators of a chunk
+	keptBytes      = 320 << 10  // of packed kernels that stay in L2, too
+	groupBytes     = 64 << 10   // of accumulators that share a panel of kernels and are stored together
+	shortBytes     = 24 << 10   // of these accumulators with panels of at most shortSteps: they stay in L1
+	shortSteps     = 4
+	placedBytes    = 512 // of a pixel of a source that is read in place: the lines of 16 pixels fit in L1
 )
 
-// newTileGEMM makes the kernel of k, or returns nil if images are so small
-// that most of a kernel's rows would be between rows.
+// newTileGEMM makes the kernel of k. It returns nil if images are so small that most rows of a
+// micro-kernel would lie between rows of pixels.
 func newTileGEMM(b *exec.Builder, v *ir.Value, k *implicitGEMM, pieces bf16Split) *tileGEMM {
 	c := &tileGEMM{implicitGEMM: k, bf16Split: pieces}
 	k.panels = tiling.CeilDiv(k.lanes, k.tiles.NR)
@@ -102,7 +102,7 @@ func newTileGEMM(b *exec.Builder, v *ir.Value, k *implicitGEMM, pieces bf16Split
 	return c
 }
 
-// phase lays out the box of p.
+// phase lays out the input tile of p.
 func (k *tileGEMM) phase(p stridedPhase, taps [3][]tap) {
 	q := tilePhase{stridedPhase: p, taps: taps}
 	q.steps = 1
@@ -112,17 +112,17 @@ func (k *tileGEMM) phase(p stridedPhase, taps [3][]tap) {
 			q.low[axis], q.span[axis] = list[0].at, list[len(list)-1].at-list[0].at+1
 		}
 	}
-	// Blocks with room behind the channels take more steps, but less of a box.
-	q.side = q.move[2] != 1 || sideSaves*tiling.CeilDiv(k.depth*len(taps[2]), cellHalfs) < (sideSaves-1)*tiling.CeilDiv(k.depth, cellHalfs)*len(taps[2])
+	// Partly filled blocks take more steps, but a smaller input tile.
+	q.side = q.move[2] != 1 || sideSaves*tiling.CeilDiv(k.depth*len(taps[2]), cellElements) < (sideSaves-1)*tiling.CeilDiv(k.depth, cellElements)*len(taps[2])
 	if !q.side && q.steps > 0 {
-		for axis := 1; axis < 3; axis++ { // of the first axis boxes have only planes that are read
+		for axis := 1; axis < 3; axis++ { // along axis 0 input tiles hold only the planes that are read
 			q.low[axis], q.span[axis] = k.least[axis], k.most[axis]-k.least[axis]+1
 		}
 	}
 	if n := len(k.phases); n > 0 {
 		q.first = k.phases[n-1].first + k.phases[n-1].steps
 	}
-	if k.code == op.Conv && k.groups == 1 && k.Dilation[2] == 1 && k.depth*k.WindowSize <= cellHalfs && k.WindowSize > len(taps[2]) {
+	if k.code == op.Conv && k.groups == 1 && k.Dilation[2] == 1 && k.depth*k.WindowSize <= cellElements && k.WindowSize > len(taps[2]) {
 		q.side, q.patch = true, true
 		q.down, q.across = k.along(&q.stridedPhase, 1, taps[1]), k.along(&q.stridedPhase, 2, taps[2])
 	}
@@ -134,15 +134,15 @@ func (k *tileGEMM) phase(p stridedPhase, taps [3][]tap) {
 	if q.patch {
 		q.starts, q.vector = 1, k.depth*k.WindowSize
 	}
-	q.blocks = tiling.CeilDiv(q.vector, cellHalfs)
+	q.blocks = tiling.CeilDiv(q.vector, cellElements)
 	q.steps = q.blocks * q.starts
 	q.chunkOf = tiling.Even(max(1, q.steps), panelSteps/k.pieces, 1)
 	k.place(&q)
 	q.band = q.count[1]
 	k.fit(&q)
-	boxes, most := boxesBytes, boxesBytes/2
-	if !k.inL2(&q) { // kernels pass once for all of a chunk
-		boxes, most = streamBytes, streamBytes
+	budget, most := inputTileBytes, inputTileBytes/2
+	if !k.inL2(&q) { // packed kernels are read once for a whole chunk
+		budget, most = streamBytes, streamBytes
 	}
 	for q.band > 1 && (q.bytes > most || q.pixels > 512) {
 		q.band = tiling.CeilDiv(q.band, 2)
@@ -158,7 +158,7 @@ func (k *tileGEMM) phase(p stridedPhase, taps [3][]tap) {
 		if !k.inL2(&q) {
 			chunks = tiling.MinChunks
 		}
-		for 2*q.images*q.bytes <= boxes && 2*q.images*q.pixels*4*k.lanes <= sumBytes && k.Batch >= chunks*2*q.images && q.images*q.pixels < 256 {
+		for 2*q.images*q.bytes <= budget && 2*q.images*q.pixels*4*k.lanes <= sumBytes && k.Batch >= chunks*2*q.images && q.images*q.pixels < 256 {
 			q.images *= 2
 		}
 	}
@@ -166,7 +166,7 @@ func (k *tileGEMM) phase(p stridedPhase, taps [3][]tap) {
 	k.phases, k.chunks = append(k.phases, q), append(k.chunks, q.chunks)
 }
 
-// fit sizes the box for the rows of a band.
+// fit sizes the input tile for the rows of a band.
 func (k *tileGEMM) fit(q *tilePhase) {
 	q.rows = q.band + (q.span[1]-1)/q.move[1]
 	row := q.pitch * cellBytes
@@ -175,7 +175,7 @@ func (k *tileGEMM) fit(q *tilePhase) {
 	if q.patch {
 		q.rows, q.block = q.band, q.band*row
 	}
-	// Kernels take whole units of pixels.
+	// Micro-kernels take whole units of pixels.
 	q.piece = q.blocks*q.block + k.tiles.MR*cellBytes
 	q.bytes = k.pieces * q.piece
 	q.pixels = (q.band-1)*q.pitch + q.count[2]
@@ -204,14 +204,14 @@ func (k *tileGEMM) fit(q *tilePhase) {
 	}
 }
 
-// layout places boxes, accumulators and a row of the source in scratch memory,
-// and packed kernels in the memory that workers share.
+// layout places input tiles, accumulators and a row of the source in scratch memory, and
+// packed kernels in shared memory.
 func (k *tileGEMM) layout(b *exec.Builder, v *ir.Value) {
-	chunks, boxes, rows, line := 0, 0, 0, 0
+	chunks, inputs, rows, line := 0, 0, 0, 0
 	for i := range k.phases {
 		p := &k.phases[i]
 		chunks += p.chunks
-		boxes = max(boxes, p.images*p.bytes)
+		inputs = max(inputs, p.images*p.bytes)
 		rows = max(rows, p.images*tiling.RoundUp(p.pixels, k.tiles.Unit))
 		line = max(line, 2*k.depth*((p.count[2]-1)*p.move[2]+p.span[2]))
 	}
@@ -221,17 +221,18 @@ func (k *tileGEMM) layout(b *exec.Builder, v *ir.Value) {
 	if k.ld%product.Conflicts == 0 {
 		k.ld += product.RowPad
 	}
-	k.atTile = boxes
+	k.atTile = inputs
 	k.atLine = k.atTile + tiling.RoundUp(rows*k.ld, 64)
 	k.addEpilogue(b, v, k.atLine+tiling.RoundUp(line, 64), k.lanes)
 	k.result = product.Writer{Set: k.set, N: k.dstAll, TileN: k.lanes, Out: k.dst, To: k.to, After: k.after}
 	b.ReserveShared(product.FlagBytes + k.groups*k.panels*k.allSteps()*k.pieces*k.stepBytes())
 }
 
-// stepBytes is the size of a piece of the packed kernels of a step and panel.
+// stepBytes returns the size of one bfloat16 piece of the packed kernels of a step and panel.
 func (k *tileGEMM) stepBytes() int { return 4 * k.tiles.Deep * k.tiles.NR }
 
-// lowWeights is the distance of the pieces of a panel of packed kernels.
+// lowWeights returns the bytes from the high piece of a panel of packed kernels to its low
+// piece.
 func (k *tileGEMM) lowWeights() int { return k.allSteps() * k.stepBytes() }
 
 func (k *tileGEMM) allSteps() int {
@@ -256,12 +257,12 @@ func (k *tileGEMM) Run(r *exec.Run) {
 	}
 }
 
-// packTileWeights is the task that packs kernels: those that read a block, or those
-// of a panel, for an element of the window that blocks begin at. Either way it
-// goes through memory in order.
+// packTileWeights is the task that packs kernels. A chunk packs, for one element of the window
+// at which blocks begin, a block of input channels for all panels, or for the gradient by the
+// input all blocks of one panel. Both read the kernels in the order of memory.
 type packTileWeights struct{ *tileGEMM }
 
-// packsOf is the number of tasks for an element of the window.
+// packsOf returns the number of chunks for an element of the window.
 func (k *tileGEMM) packsOf(p *tilePhase) int {
 	if k.code == op.Conv {
 		return p.blocks
@@ -269,7 +270,7 @@ func (k *tileGEMM) packsOf(p *tilePhase) int {
 	return k.panels
 }
 
-// panel is where the kernels of a step begin.
+// panel returns the packed kernels of a step.
 func (k *tileGEMM) panel(r *exec.Run, p *tilePhase, group, panel, step int) unsafe.Pointer {
 	at := ((group*k.panels+panel)*k.pieces*k.allSteps() + p.first + step) * k.stepBytes()
 	return unsafe.Pointer(&r.Shared[product.FlagBytes+at])
@@ -299,9 +300,9 @@ func (k *packTileWeights) Chunk(r *exec.Run, _ *exec.Worker, i int) {
 	t, src := k.tiles, unsafe.Pointer(unsafe.SliceData(r.Values[k.b]))
 	nr := t.NR
 	if k.code == op.Conv {
-		// The elements of the window that lie side by side follow each other.
-		from := (row+p.taps[2][ix].element)*k.perGroup + unit*cellHalfs
-		n := min(cellHalfs, p.vector-unit*cellHalfs)
+		// The elements of the window that are side by side are consecutive in memory.
+		from := (row+p.taps[2][ix].element)*k.perGroup + unit*cellElements
+		n := min(cellElements, p.vector-unit*cellElements)
 		for panel := range k.panels {
 			cols := min(nr, k.lanes-panel*nr)
 			d := k.panel(r, p, group, panel, unit*p.starts+start)
@@ -314,7 +315,7 @@ func (k *packTileWeights) Chunk(r *exec.Run, _ *exec.Worker, i int) {
 	}
 	cols := min(nr, k.lanes-unit*nr)
 	last := p.blocks - 1
-	k.pad(k.panel(r, p, group, unit, last*p.starts+start), p.vector-last*cellHalfs)
+	k.pad(k.panel(r, p, group, unit, last*p.starts+start), p.vector-last*cellElements)
 	for x, tx := range p.taps[2] {
 		if !p.side && x != ix {
 			continue
@@ -325,8 +326,8 @@ func (k *packTileWeights) Chunk(r *exec.Run, _ *exec.Worker, i int) {
 			v = x * k.depth
 		}
 		for from := 0; from < k.depth; {
-			n := min(k.depth-from, cellHalfs-v%cellHalfs)
-			d := unsafe.Add(k.panel(r, p, group, unit, v/cellHalfs*p.starts+start), 4*nr*(v%cellHalfs/2))
+			n := min(k.depth-from, cellElements-v%cellElements)
+			d := unsafe.Add(k.panel(r, p, group, unit, v/cellElements*p.starts+start), 4*nr*(v%cellElements/2))
 			for j := 0; j < nr; j += 16 {
 				load := max(0, min(16, cols-j))
 				lane := at + min(j, cols-1)*k.outs + from
@@ -340,12 +341,12 @@ func (k *packTileWeights) Chunk(r *exec.Run, _ *exec.Worker, i int) {
 	}
 }
 
-// splitStep makes the pieces of the packed kernels of a step.
+// splitStep splits the packed float16 kernels of a step into two bfloat16 pieces.
 func (k *packTileWeights) splitStep(r *exec.Run, d unsafe.Pointer) {
 	k.split(r, d, 0, k.lowWeights(), 1, k.stepBytes()/2)
 }
 
-// pad clears the rows of packed kernels of a step behind n elements.
+// pad clears the rows of packed kernels of a step after the first n elements.
 func (k *packTileWeights) pad(d unsafe.Pointer, n int) {
 	used := tiling.CeilDiv(n, 2)
 	clear(unsafe.Slice((*uint32)(unsafe.Add(d, 4*k.tiles.NR*used)), k.tiles.NR*(k.tiles.Deep-used)))
@@ -364,8 +365,8 @@ func (k *tileGEMM) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// bandOf computes band i of a phase, whose boxes are filled unless they are those
-// of the phase before.
+// bandOf computes band i of a phase. fill is false if the input tiles of the previous phase
+// can be used again.
 func (k *tileGEMM) bandOf(r *exec.Run, w *exec.Worker, group, part, phase, i int, fill bool) {
 	p := &k.phases[phase]
 	y := i % p.bands * p.band
@@ -382,8 +383,8 @@ func (k *tileGEMM) bandOf(r *exec.Run, w *exec.Worker, group, part, phase, i int
 	}
 	runtime.LockOSThread()
 	k.tiles.Begin()
-	// Few rows at a time stay in L1 until they are stored, if
-	// all kernels stay in the second; else kernels pass once.
+	// If all packed kernels stay in L2, sums of a few rows are computed and stored while they
+	// are in L1; else the packed kernels are read once for all rows.
 	lo, hi := tiling.Cut(part, k.parts, k.panels)
 	rows := (b.rows-1)*p.pitch + p.count[2]
 	if k.inL2(p) {
@@ -415,9 +416,8 @@ func (k *tileGEMM) inL2(p *tilePhase) bool {
 	return p.steps*k.panels*k.pieces*k.stepBytes() <= keptBytes
 }
 
-// compute forms the sums of panels lo to hi-1 for the pixels from one to
-// before another of the boxes of some images. Meanwhile it prefetches what comes next:
-// kernels, or, if these stay in L2, what it is given.
+// compute computes the sums of panels lo to hi-1 for the pixels [from, to) of the input tiles
+// of some images. It prefetches the next packed kernels, or behind if the kernels stay in L2.
 func (k *tileGEMM) compute(r *exec.Run, w *exec.Worker, p *tilePhase, b *band, group, lo, hi, image, images, from, to int, behind *prefetchRange) {
 	t := k.tiles
 	units := tiling.CeilDiv(to-from, t.Unit)
@@ -468,13 +468,13 @@ func (k *tileGEMM) compute(r *exec.Run, w *exec.Worker, p *tilePhase, b *band, g
 	}
 }
 
-// put stores what compute formed.
+// put stores the sums of compute.
 func (k *tileGEMM) put(r *exec.Run, w *exec.Worker, p *tilePhase, b *band, group, lo, hi, image, images, from, to int) {
 	t := k.tiles
 	rows := tiling.RoundUp(to-from, t.Unit)
 	tile := product.Tile{Col: group*k.lanes + lo*t.NR, Cols: min(k.lanes, hi*t.NR) - lo*t.NR, LD: k.ld}
 	for j := image; j < images; j++ {
-		if p.pitch == p.count[2] && p.step == [3]int{1, 1, 1} { // no pixels between rows, there as here
+		if p.pitch == p.count[2] && p.step == [3]int{1, 1, 1} { // rows are contiguous in the accumulators and in the result
 			tile.Data = unsafe.Pointer(&w.Scratch[k.atTile+(j-image)*rows*k.ld])
 			tile.Row, tile.Rows = k.pixelOf(&p.stridedPhase, b.image+j, b.z, b.y, 0)+from, to-from
 			k.store(r, w, tile)

@@ -10,7 +10,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 )
 
-// prefetchRange finds what all phases read, so that they can share boxes.
+// prefetchRange finds the range of source positions that all phases read, so that they can
+// share input tiles.
 func (k *tileGEMM) prefetchRange() {
 	for axis := range 3 {
 		k.least[axis], k.most[axis] = math.MaxInt, math.MinInt
@@ -24,12 +25,12 @@ func (k *tileGEMM) prefetchRange() {
 	})
 }
 
-// readsAs reports whether bands of p have the same boxes as those of q.
+// readsAs reports whether bands of p have the same input tiles as those of q.
 func (p *tilePhase) readsAs(q *tilePhase) bool {
 	if p.count != q.count || p.band != q.band || p.images != q.images {
 		return false
 	}
-	axes := 3 // along which the same elements must be read
+	axes := 3 // axes along which both must read the same elements
 	if p.steps > 0 && q.steps > 0 && !p.side && !q.side && p.low == q.low && p.span == q.span {
 		axes = 1
 	}
@@ -41,17 +42,17 @@ func (p *tilePhase) readsAs(q *tilePhase) bool {
 	return true
 }
 
-// fill copies what a band of an image reads into a box, with zeros for what is
-// outside.
-func (k *tileGEMM) fill(r *exec.Run, w *exec.Worker, p *tilePhase, b *band, group, image int, box []byte) {
+// fill copies the source of a band of an image into an input tile, with zeros outside of the
+// image.
+func (k *tileGEMM) fill(r *exec.Run, w *exec.Worker, p *tilePhase, b *band, group, image int, tile []byte) {
 	switch {
 	case p.steps == 0:
 		return
 	case p.patch:
-		k.fillPatches(r, p, b, image, box)
+		k.fillPatches(r, p, b, image, tile)
 		return
 	case !p.side && k.pieces == 1:
-		k.fillPlanes(r, p, b, group, image, box)
+		k.fillPlanes(r, p, b, group, image, tile)
 		return
 	}
 	row := p.pitch * cellBytes
@@ -62,34 +63,34 @@ func (k *tileGEMM) fill(r *exec.Run, w *exec.Worker, p *tilePhase, b *band, grou
 			at := ((i*p.move[1]+j%p.move[1])*p.rows + j/p.move[1]) * row
 			if z < 0 || z >= k.dims[0] || y < 0 || y >= k.dims[1] {
 				for c := range p.blocks {
-					k.clearCells(p, box[c*p.block+at:], row)
+					k.clearCells(p, tile[c*p.block+at:], row)
 				}
 				continue
 			}
 			line := (image*k.dims[0]+z)*k.dims[1] + y
 			if p.side {
-				k.fillSide(r, w, p, group, line, box[at:])
+				k.fillSide(r, w, p, group, line, tile[at:])
 			} else {
-				k.fillRow(r, p, group, line, box[at:])
+				k.fillRow(r, p, group, line, tile[at:])
 			}
 		}
 	}
 }
 
-// inAxis is those of n positions, from lo to before hi, that lie within an axis
-// of some elements: the first one, and others a step apart.
+// inAxis returns the range [lo, hi) of n positions, first and then every step, that lie within
+// an axis of the given size.
 func inAxis(first, step, n, size int) (lo, hi int) {
 	lo = min(n, tiling.CeilDiv(max(0, -first), step))
 	return lo, max(lo, min(n, tiling.CeilDiv(max(0, size-first), step)))
 }
 
-// fillPlanes is fill where elements of a row of the window do not lie side by
-// side, plane by plane of the window and block by block of channels.
-func (k *tileGEMM) fillPlanes(r *exec.Run, p *tilePhase, b *band, group, image int, box []byte) {
+// fillPlanes is fill for windows whose elements are not side by side: plane by plane of the
+// window and block by block of channels.
+func (k *tileGEMM) fillPlanes(r *exec.Run, p *tilePhase, b *band, group, image int, tile []byte) {
 	row, pixel, data := p.pitch*cellBytes, 2*k.srcAll, r.Values[k.source]
 	left, right := inAxis(p.low[2], 1, p.pitch, k.dims[2])
 	reads := (b.rows-1)*p.move[1] + p.span[1]
-	const all = 1<<cellHalfs - 1
+	const all = 1<<cellElements - 1
 	for i, tz := range p.taps[0] {
 		z := b.z*p.move[0] + tz.at
 		for residue := range min(p.move[1], reads) {
@@ -101,7 +102,7 @@ func (k *tileGEMM) fillPlanes(r *exec.Run, p *tilePhase, b *band, group, image i
 			}
 			at := (i*p.move[1] + residue) * p.rows * row
 			for c := range p.blocks {
-				to := box[c*p.block+at:][:rows*row]
+				to := tile[c*p.block+at:][:rows*row]
 				clear(to[:lo*row])
 				clear(to[hi*row:])
 				if lo == hi {
@@ -116,12 +117,12 @@ func (k *tileGEMM) fillPlanes(r *exec.Run, p *tilePhase, b *band, group, image i
 			if left == right {
 				continue
 			}
-			// Some rows at a time, so that memory is read in order.
+			// A few rows at a time, so that memory is read in order.
 			for some := max(1, laneBytes/((right-left)*pixel)); lo < hi; lo += some {
 				line := (image*k.dims[0]+z)*k.dims[1] + y + lo*p.move[1]
 				from := (line*k.dims[2]+p.low[2]+left)*pixel + 2*group*k.depth
 				for c := range p.blocks {
-					d, n := unsafe.Pointer(&box[c*p.block+at+lo*row+left*cellBytes]), min(cellHalfs, k.depth-c*cellHalfs)
+					d, n := unsafe.Pointer(&tile[c*p.block+at+lo*row+left*cellBytes]), min(cellElements, k.depth-c*cellElements)
 					k.tiles.Copy(d, cellBytes, row, unsafe.Pointer(&data[from+c*cellBytes]), pixel, p.move[1]*k.dims[2]*pixel, right-left, min(some, hi-lo), 1<<n-1, all)
 				}
 			}
@@ -129,25 +130,24 @@ func (k *tileGEMM) fillPlanes(r *exec.Run, p *tilePhase, b *band, group, image i
 	}
 }
 
-// fillPatches copies for each pixel of a band what lies under all of the window.
-func (k *tileGEMM) fillPatches(r *exec.Run, p *tilePhase, b *band, image int, box []byte) {
+// fillPatches copies, for each pixel of a band, the elements of the whole window.
+func (k *tileGEMM) fillPatches(r *exec.Run, p *tilePhase, b *band, image int, tile []byte) {
 	for _, y := range p.down {
 		y.from, y.to = max(y.from, b.y), min(y.to, b.y+b.rows)
 		for _, x := range p.across {
 			if y.from < y.to {
-				k.fillPatch(r, p, b, image, box, y, x)
+				k.fillPatch(r, p, b, image, tile, y, x)
 			}
 		}
 	}
-	k.split(r, unsafe.Pointer(&box[0]), cellBytes, p.piece, b.rows*p.pitch, cellHalfs)
+	k.split(r, unsafe.Pointer(&tile[0]), cellBytes, p.piece, b.rows*p.pitch, cellElements)
 }
 
-// fillPatch is fillPatches of pixels under which the same elements of the window
-// lie within the source.
-func (k *tileGEMM) fillPatch(r *exec.Run, p *tilePhase, b *band, image int, box []byte, y, x regionPiece) {
+// fillPatch is fillPatches for pixels whose windows have the same elements within the source.
+func (k *tileGEMM) fillPatch(r *exec.Run, p *tilePhase, b *band, image int, tile []byte, y, x regionPiece) {
 	row, pixel, data := p.pitch*cellBytes, 2*k.srcAll, r.Values[k.source]
 	line := k.dims[2] * pixel
-	to := box[(y.from-b.y)*row+x.from*cellBytes:]
+	to := tile[(y.from-b.y)*row+x.from*cellBytes:]
 	source := func(tz, ty, tx tap) unsafe.Pointer {
 		plane := image*k.dims[0] + b.z*p.move[0] + tz.at
 		return unsafe.Pointer(&data[(plane*k.dims[1]+y.from*p.move[1]+ty.at)*line+(x.from*p.move[2]+tx.at)*pixel])
@@ -157,20 +157,20 @@ func (k *tileGEMM) fillPatch(r *exec.Run, p *tilePhase, b *band, image int, box 
 			k.tiles.Copy(unsafe.Pointer(&to[2*lane]), cellBytes, row, s, p.move[2]*pixel, p.move[1]*line, x.to-x.from, y.to-y.from, 1<<load-1, 1<<store-1)
 		}
 	}
-	all := len(p.taps[2]) * k.depth // elements under a row of the window
+	all := len(p.taps[2]) * k.depth // elements of a row of the window
 	if n := len(p.taps[1]); k.Size[0]*k.In[0] == 1 && y.hi-y.lo == n && x.hi-x.lo == len(p.taps[2]) && n <= gemm.PatchRuns {
 		k.tiles.Patches(unsafe.Pointer(&to[0]), cellBytes, row, source(p.taps[0][0], p.taps[1][0], p.taps[2][0]), p.move[2]*pixel, p.move[1]*line,
 			x.to-x.from, y.to-y.from, n, k.Dilation[1]*line, all)
 		return
 	}
-	lane, zeros := 0, unsafe.Pointer(&box[0]) // of which nothing is loaded
+	lane, zeros := 0, unsafe.Pointer(&tile[0]) // a valid address for lanes that load nothing
 	before, n := x.lo*k.depth, (x.hi-x.lo)*k.depth
 	for _, tz := range p.taps[0] {
 		z := b.z*p.move[0] + tz.at
 		for i, ty := range p.taps[1] {
 			store := all
 			if lane+all == p.vector {
-				store = cellHalfs - lane
+				store = cellElements - lane
 			}
 			if z < 0 || z >= k.dims[0] || i < y.lo || i >= y.hi || n == 0 {
 				copyTo(lane, zeros, 0, store)
@@ -183,33 +183,34 @@ func (k *tileGEMM) fillPatch(r *exec.Run, p *tilePhase, b *band, image int, box 
 	}
 }
 
-// clearCells clears n bytes of each piece of a box.
-func (k *tileGEMM) clearCells(p *tilePhase, box []byte, n int) {
+// clearCells clears n bytes of each piece of an input tile.
+func (k *tileGEMM) clearCells(p *tilePhase, tile []byte, n int) {
 	for i := range k.pieces {
-		clear(box[i*p.piece:][:n])
+		clear(tile[i*p.piece:][:n])
 	}
 }
 
-// Fill copies a row of the source in pieces, block by block of channels.
-func (k *tileGEMM) fillRow(r *exec.Run, p *tilePhase, group, line int, box []byte) {
+// fillRow copies a row of the source into the pieces of an input tile, block by block of
+// channels.
+func (k *tileGEMM) fillRow(r *exec.Run, p *tilePhase, group, line int, tile []byte) {
 	left := min(max(0, -p.low[2]), p.pitch)
 	cols := max(0, min(p.pitch, k.dims[2]-p.low[2])-left)
 	for c := range p.blocks {
-		to := box[c*p.block:]
+		to := tile[c*p.block:]
 		k.clearCells(p, to, left*cellBytes)
 		k.clearCells(p, to[(left+cols)*cellBytes:], (p.pitch-left-cols)*cellBytes)
 		if cols == 0 {
 			continue
 		}
-		from := (line*k.dims[2]+p.low[2]+left)*k.srcAll + group*k.depth + c*cellHalfs
+		from := (line*k.dims[2]+p.low[2]+left)*k.srcAll + group*k.depth + c*cellElements
 		d, s := unsafe.Pointer(&to[left*cellBytes]), unsafe.Pointer(&r.Values[k.source][2*from])
-		n := min(cellHalfs, k.depth-c*cellHalfs)
+		n := min(cellElements, k.depth-c*cellElements)
 		k.splitter(d, cellBytes, p.piece, s, 2*k.srcAll, cols, n, unsafe.Pointer(k.found(r)))
 	}
 }
 
-// fillSide copies for each pixel of a row what lies under a row of the window.
-func (k *tileGEMM) fillSide(r *exec.Run, w *exec.Worker, p *tilePhase, group, line int, box []byte) {
+// fillSide copies, for each pixel of a row, the elements of a row of the window.
+func (k *tileGEMM) fillSide(r *exec.Run, w *exec.Worker, p *tilePhase, group, line int, tile []byte) {
 	pixels := (p.count[2]-1)*p.move[2] + p.span[2]
 	pixel := 2 * k.srcAll
 	var src unsafe.Pointer
@@ -225,23 +226,23 @@ func (k *tileGEMM) fillSide(r *exec.Run, w *exec.Worker, p *tilePhase, group, li
 	for i := range runs {
 		at := unsafe.Add(src, (p.taps[2][i].at-p.low[2])*pixel)
 		for v, end := i*n, i*n+n; v < end; {
-			lane := v % cellHalfs
-			load := min(end-v, cellHalfs-lane)
+			lane := v % cellElements
+			load := min(end-v, cellElements-lane)
 			store := load
 			if v+load == p.vector {
-				store = cellHalfs - lane
+				store = cellElements - lane
 			}
-			k.tiles.Copy(unsafe.Pointer(&box[v/cellHalfs*p.block+2*lane]), cellBytes, 0, at, p.move[2]*pixel, 0, p.count[2], 1, 1<<load-1, 1<<store-1)
+			k.tiles.Copy(unsafe.Pointer(&tile[v/cellElements*p.block+2*lane]), cellBytes, 0, at, p.move[2]*pixel, 0, p.count[2], 1, 1<<load-1, 1<<store-1)
 			v, at = v+load, unsafe.Add(at, 2*load)
 		}
 	}
 	for c := range p.blocks {
-		k.split(r, unsafe.Pointer(&box[c*p.block]), cellBytes, p.piece, p.pitch, cellHalfs)
+		k.split(r, unsafe.Pointer(&tile[c*p.block]), cellBytes, p.piece, p.pitch, cellElements)
 	}
 }
 
-// padLine copies a group's channels of a row of the source, with zeros for
-// pixels outside.
+// padLine copies a group's channels of a row of the source, with zeros for pixels outside of
+// the image.
 func (k *tileGEMM) padLine(r *exec.Run, w *exec.Worker, p *tilePhase, group, line, pixels int) unsafe.Pointer {
 	pixel := 2 * k.depth
 	to := w.Scratch[k.atLine:][:pixels*pixel]
@@ -255,18 +256,18 @@ func (k *tileGEMM) padLine(r *exec.Run, w *exec.Worker, p *tilePhase, group, lin
 	case k.groups == 1:
 		copy(to[left*pixel:(left+cols)*pixel], data[from:])
 	default:
-		for c := 0; c < k.depth; c += cellHalfs {
-			mask := uint(1)<<min(cellHalfs, k.depth-c) - 1
+		for c := 0; c < k.depth; c += cellElements {
+			mask := uint(1)<<min(cellElements, k.depth-c) - 1
 			k.tiles.Copy(unsafe.Pointer(&to[left*pixel+2*c]), pixel, 0, unsafe.Pointer(&data[from+2*c]), 2*k.srcAll, 0, cols, 1, mask, mask)
 		}
 	}
 	return unsafe.Pointer(&to[0])
 }
 
-// place finds the blocks of p in the source, if they are there.
+// place sets the offsets of p's blocks in the source if it can be read in place.
 func (k *tileGEMM) place(p *tilePhase) {
 	pixel := 2 * k.srcAll
-	if k.pieces > 1 || p.side || p.steps == 0 || k.depth%cellHalfs != 0 || pixel > placedBytes || p.move[1] != 1 || p.pitch != k.dims[2] {
+	if k.pieces > 1 || p.side || p.steps == 0 || k.depth%cellElements != 0 || pixel > placedBytes || p.move[1] != 1 || p.pitch != k.dims[2] {
 		return
 	}
 	for axis := range 3 {
@@ -285,9 +286,9 @@ func (k *tileGEMM) place(p *tilePhase) {
 	}
 }
 
-// inSource is where the source has the first pixel of a band of an image, and
-// whether kernels can read the band there: they take whole units of pixels, which
-// may reach beyond the end.
+// inSource returns the offset of the first pixel of a band in the source, and whether
+// micro-kernels can read the band in place: they take whole units of pixels, which may extend
+// beyond the end of the source.
 func (k *tileGEMM) inSource(r *exec.Run, p *tilePhase, b *band, group, image int) (int, bool) {
 	if p.placed == nil {
 		return 0, false

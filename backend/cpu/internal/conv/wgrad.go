@@ -12,56 +12,54 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// wgradGEMM is the gradient of a convolution by its kernels on the matrix
-// kernels of package gemm. For each element of the window it is a product over
-// all pixels: of the input, moved by the element, transposed, with the
-// result's gradient.
+// wgradGEMM is the gradient of a convolution by its kernels (wgrad) on the micro-kernels of
+// package gemm. For each element of the window it is a product over all pixels: of the
+// transposed input, shifted by the element, with the result's gradient.
 //
-// Pixels go in blocks of rows. The part of the input that a block reads is
-// copied so that its pixels follow each other as those of the gradient do. If
-// channels are few, an element of the window is a low tile; then the elements
-// of a row of the window, which lie side by side in the input, make one, and
-// a block is computed pixel row by pixel row.
+// Pixels are cut into blocks of rows. The input of a block is copied so that its pixels have
+// the order of the gradient's. If channels are few, an element of the window has few rows of a
+// tile; then the elements of a row of the window, which are adjacent in the input, make one
+// tile, and a block is computed pixel row by pixel row.
 //
-// The blocks are dealt out, by their number, to a fixed number of sums, each
-// formed by one worker. The sums are added up in order at the end.
+// The blocks are distributed, by their index, over a fixed number of partial sums, each
+// computed by one worker. The partial sums are added up in order at the end.
 type wgradGEMM struct {
 	convolution
 	bf16Split
 	set    *gemm.Set
 	tiles  *gemm.Tiles
 	stored gemm.Element // of operands
-	direct bool         // pixel row by pixel row
-	perTap bool         // the input is copied for each element of the window, else for each column of it
+	direct bool         // blocks are computed pixel row by pixel row
+	perTap bool         // the input is copied for each element of the window, else for each column of the window
 
 	block  int // rows of a block
 	blocks int
 	sums   int
-	parts  int // of the columns, each a task for a worker
+	parts  int // of the columns; each is a task
 	width  int // columns of a group's sums, padded
 	panels int // of a group
 	finish addSums
-	base   int // of all sums in the shared memory
+	base   int // offset of the partial sums in shared memory
 
 	plus                 func(dst, a, b []float32)
 	tapRows              int // rows of an element of the window in a group's sums, padded
-	atA, atPairs, atB    int // places in scratch memory
-	boxRows, boxCols     int // of the copy, if computed row by row
-	stageRows            int // rows copied at a time, else
+	atA, atPairs, atB    int // offsets in scratch memory
+	boxRows, boxCols     int // of the copied input, if it is computed row by row
+	stageRows            int // rows copied at a time, otherwise
 	panelBytes, sumBytes int
 }
 
-// addSums is the task that adds up the sums of a row of the result.
+// addSums is the task that adds up the partial sums of a row of the result.
 type addSums struct{ *wgradGEMM }
 
 const (
 	blockPixels = 256 // of a block, roughly: a panel of the gradient stays in L1
-	fewPixels   = 64  // of an image, for which several are taken together
+	smallImage  = 64  // of an image: a block has several images of fewer pixels
 	mostSums    = 16
-	sumsBytes   = 8 << 20 // of all sums: they are read and written once more
+	sumsBytes   = 8 << 20 // of all partial sums, which are read and written once more
 )
 
-// inTiles reports whether tile registers compute k.
+// inTiles reports whether k is computed on tile registers.
 func (k *wgradGEMM) inTiles() bool {
 	t := k.set.Blocks
 	if t == nil || t.Runs[0] == nil || k.Batch*k.OutSize < t.Deep*t.Step {
@@ -70,13 +68,13 @@ func (k *wgradGEMM) inTiles() bool {
 	return k.stored == gemm.BF16 || k.stored == gemm.F16 && k.set.Panels != nil
 }
 
-// small reports whether channels are so few that wgradSide is for them. Float16
-// is faster in float32 then: 1.2 to 1.3 times, measured.
+// small reports whether channels are so few that wgradSide computes k. For float16 float32
+// arithmetic is faster then: 1.2 to 1.3 times, measured.
 func (k *wgradGEMM) small() bool {
 	return k.groups == 1 && k.Size[1]*k.Size[2]*k.perGroup <= sideRows
 }
 
-// newWgradGEMM is k on tile registers.
+// newWgradGEMM makes the kernel that computes k on tile registers.
 func newWgradGEMM(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
 	k.tiles = k.set.Blocks
 	if k.small() {
@@ -85,7 +83,7 @@ func newWgradGEMM(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
 	return newWgradTiles(b, v, k)
 }
 
-// byBlocks is k block by block of pixels, or row by row.
+// byBlocks makes the kernel that computes k block by block of pixels, or row by row.
 func (k *wgradGEMM) byBlocks(b *exec.Builder, v *ir.Value) exec.Kernel {
 	if k.inRuns(k.set) {
 		return newWgradRows(b, v, k)
@@ -93,7 +91,7 @@ func (k *wgradGEMM) byBlocks(b *exec.Builder, v *ir.Value) exec.Kernel {
 	return k.newBlocks(b, v)
 }
 
-// newBlocks is k block by block of pixels.
+// newBlocks makes the kernel that computes k block by block of pixels.
 func (k *wgradGEMM) newBlocks(b *exec.Builder, v *ir.Value) exec.Kernel {
 	set, row := k.set, k.Size[2]*k.perGroup
 	k.direct = k.groups == 1 && k.Dilation[2] == 1 && (row <= k.tiles.MR || k.perGroup <= 2)
@@ -102,7 +100,7 @@ func (k *wgradGEMM) newBlocks(b *exec.Builder, v *ir.Value) exec.Kernel {
 	}
 	t := k.tiles
 	k.tapRows = tiling.RoundUp(k.perGroup, t.Unit)
-	k.perTap = k.Stride[1] != 1 || k.Out[1]*k.Out[2] < fewPixels
+	k.perTap = k.Stride[1] != 1 || k.Out[1]*k.Out[2] < smallImage
 	plane := k.Out[1]
 	if k.perTap && !k.direct {
 		plane = k.Batch * k.Out[0] * k.Out[1]
@@ -123,12 +121,12 @@ func (k *wgradGEMM) newBlocks(b *exec.Builder, v *ir.Value) exec.Kernel {
 	return k
 }
 
-// cells is the number of steps over n pixels.
+// cells returns the number of steps over n pixels.
 func (k *wgradGEMM) cells(n int) int {
 	return tiling.RoundUp(tiling.CeilDiv(n, k.tiles.Step), k.tiles.Deep)
 }
 
-// bytes is the size of an element of the copied input.
+// bytes returns the size of an element of the copied input.
 func (k *wgradGEMM) bytes() int {
 	if k.tiles.Step > 1 {
 		return 2
@@ -136,7 +134,7 @@ func (k *wgradGEMM) bytes() int {
 	return 4
 }
 
-// layout places everything in scratch memory, and returns how much it needs.
+// layout places everything in scratch memory and returns its size.
 func (k *wgradGEMM) layout() int {
 	pixels := k.block * k.Out[2]
 	need := 0
@@ -169,8 +167,7 @@ func (k *wgradGEMM) Run(r *exec.Run) {
 	r.Parallel(&k.finish, k.WindowSize*k.perGroup, k.sums*k.WindowSize*k.perGroup*k.outs)
 }
 
-// sumsOf is the sums of one worker, in the shared memory behind the flag of
-// bf16Split.
+// sumsOf returns partial sum i, which is in shared memory after the flag of bf16Split.
 func (k *wgradGEMM) sumsOf(r *exec.Run, i int) []byte {
 	return r.Shared[k.base+product.FlagBytes+i*k.sumBytes:][:k.sumBytes]
 }
@@ -187,9 +184,9 @@ func (k *addSums) Chunk(r *exec.Run, w *exec.Worker, row int) {
 	}
 }
 
-// pixelBlock is the block of rows of the result that is being added.
+// pixelBlock is a block of rows of the result whose products are being added.
 type pixelBlock struct {
-	row, rows int // over all images
+	row, rows int // counted over all images
 	sums      unsafe.Pointer
 	lo, hi    int              // panels of each group
 	prefetch  [2]prefetchRange // operands of the next block
@@ -223,7 +220,7 @@ func (k *wgradGEMM) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// begin clears the columns of the sums that a worker adds to.
+// begin clears the columns of the sums to which a worker adds.
 func (k *wgradGEMM) begin(sums []byte, b *pixelBlock) {
 	rows := k.groups * k.WindowSize * k.tapRows
 	lo, hi := 4*b.lo*k.tiles.NR, min(4*k.width, 4*b.hi*k.tiles.NR)
@@ -252,19 +249,19 @@ func (k *wgradGEMM) packGrads(r *exec.Run, w *exec.Worker, b *pixelBlock) {
 	}
 }
 
-// inPlace reports whether kernels read the gradients where they lie, which is as
-// if they were packed.
+// inPlace reports whether micro-kernels read the gradients in place: they have the layout of
+// packed ones.
 func (k *wgradGEMM) inPlace() bool {
 	return k.direct && k.stored == gemm.F32 && k.outs == k.tiles.NR
 }
 
-// grads is where the gradients of a block begin, for a panel. From a pixel, or
-// a pair, to the next it is a panel's width.
+// grads returns the gradients of a block for a panel. A pixel, or a pair of pixels, has the
+// width of a panel.
 func (k *wgradGEMM) grads(w *exec.Worker, group, panel int) unsafe.Pointer {
 	return unsafe.Pointer(&w.Scratch[k.atB+(group*k.panels+panel)*k.panelBytes])
 }
 
-// add adds to rows of a group's sums, from the given one on, for a panel.
+// add adds the products of a panel to rows of a group's sums, from the given row on.
 func (k *wgradGEMM) add(b *pixelBlock, group, row, rows, panel, cells int, a unsafe.Pointer, lda int, grads unsafe.Pointer) {
 	t := k.tiles
 	cols := min(t.NR, k.outsPerGroup-panel*t.NR)
@@ -284,7 +281,7 @@ func (k *wgradGEMM) add(b *pixelBlock, group, row, rows, panel, cells int, a uns
 	}
 }
 
-// byTaps adds a block, element of the window by element.
+// byTaps adds the products of a block, one element of the window after the other.
 func (k *wgradGEMM) byTaps(r *exec.Run, w *exec.Worker, b *pixelBlock) {
 	cells := k.cells(b.rows * k.Out[2])
 	pixel := k.channels * k.bytes()
@@ -317,8 +314,8 @@ func (k *wgradGEMM) byTaps(r *exec.Run, w *exec.Worker, b *pixelBlock) {
 	}
 }
 
-// stage copies the pixels of the input that lie under an element of the
-// window, or under a column of elements.
+// stage copies the pixels of the input that an element of the window reads, or a column of
+// elements.
 func (k *wgradGEMM) stage(r *exec.Run, w *exec.Worker, b *pixelBlock, kz, ky, kx int) {
 	rowBytes := k.Out[2] * k.channels * k.bytes()
 	rows := b.rows
@@ -344,15 +341,15 @@ func (k *wgradGEMM) stage(r *exec.Run, w *exec.Worker, b *pixelBlock, kz, ky, kx
 	}
 }
 
-// line copies n pixels of a row of the input, step apart from pixel x on, with
-// zeros for those outside.
+// line copies n pixels of a row of the input from pixel x on, step apart, with zeros for
+// pixels outside of the image.
 func (k *wgradGEMM) line(r *exec.Run, dst []byte, row, x, step, n int) {
 	data, size, pixel := r.Values[k.a], k.from.Size(), k.channels*k.bytes()
 	left := min(n, max(0, tiling.CeilDiv(-x, step)))
 	right := max(left, min(n, tiling.CeilDiv(k.In[2]-x, step)))
 	clear(dst[:left*pixel])
 	clear(dst[right*pixel : n*pixel])
-	run, times := right-left, 1 // of neighbours
+	run, times := right-left, 1 // pixels of a run
 	if step > 1 {
 		run, times = 1, right-left
 	}
@@ -370,8 +367,8 @@ func (k *wgradGEMM) line(r *exec.Run, dst []byte, row, x, step, n int) {
 	}
 }
 
-// byRows adds a block pixel row by pixel row, with the elements of a row of
-// the window, and their channels, as the rows of tiles.
+// byRows adds the products of a block pixel row by pixel row. The elements of a row of the
+// window, and their channels, are the rows of tiles.
 func (k *wgradGEMM) byRows(r *exec.Run, w *exec.Worker, b *pixelBlock) {
 	image, oz, oy := window.SplitRow(b.row, k.Out)
 	pixel := 4 * k.channels

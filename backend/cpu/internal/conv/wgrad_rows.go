@@ -11,19 +11,18 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// wgradRows is wgradGEMM on kernels that go through runs of pixels: the
-// input is read where it lies, and sums stay in registers for all rows of a
-// block. A panel of the gradient is packed, so that it stays in L1
-// for all of the window, and 16-bit inputs are copied as float32. Pixels outside
-// of the input are in no run.
+// wgradRows is a wgradGEMM on micro-kernels that go through runs of pixels: the input is read
+// in place, and sums stay in registers over all rows of a block. A panel of the gradient is
+// packed, so that it stays in L1 for the whole window, and 16-bit inputs are converted to
+// float32. Pixels outside of the input are in no run.
 type wgradRows struct {
 	*wgradGEMM
 	planes  int       // of a block, if it has whole planes
-	bands   int       // of a plane, else
-	runs    [][]int64 // by element of a plane of the window: of all rows of a block's planes, behind the first of their band
-	starts  [][]int   // the first run of each row, and the end, in numbers
+	bands   int       // of a plane, otherwise
+	runs    [][]int64 // by element of a plane of the window: offsets in all rows of a block's planes, from the first run of their band
+	starts  [][]int   // index of the first run of each row, and the end
 	inPlane int       // elements
-	atPanel int       // of a gradient, in scratch memory
+	atPanel int       // offset of the packed gradient in scratch memory
 }
 
 const (
@@ -31,10 +30,10 @@ const (
 	runRows   = 6   // channels of a group, at least
 )
 
-// inRuns reports whether kernels that go through runs can compute the gradient
-// by the kernels.
+// inRuns reports whether micro-kernels that go through runs can compute the gradient by the
+// kernels.
 func (k *convolution) inRuns(set *gemm.Set) bool {
-	pairs := k.from == dtype.BFloat16 && set.Pairs != nil // which are faster
+	pairs := k.from == dtype.BFloat16 && set.Pairs != nil // products of pairs are faster
 	return set.PixelRuns != nil && !pairs && k.perGroup >= runRows && k.outsPerGroup%set.F32.NR == 0
 }
 
@@ -73,7 +72,7 @@ func newWgradRows(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
 	return c
 }
 
-// list makes the runs. Those that go on where the last one ends are one.
+// list makes the runs. A run that continues the previous one is merged with it.
 func (k *wgradRows) list() {
 	lda, ldb := int64(4*k.Stride[2]*k.channels), int64(4*k.tiles.NR)
 	for ky := range k.Size[1] {
@@ -83,7 +82,7 @@ func (k *wgradRows) list() {
 			lo, hi, x := k.Under(kx)
 			for row := range k.planes * k.Out[1] {
 				image, oy := row/k.Out[1], row%k.Out[1]
-				begin := 0 // of the band
+				begin := 0 // first run of the band
 				if k.bands > 1 {
 					begin = oy / k.block * k.block
 				}
@@ -140,8 +139,8 @@ func (k *wgradRows) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// reads is the rows of a plane of the input that a block from row y on reads,
-// or more.
+// reads returns the rows [top, bottom) of a plane of the input that a block from row y on
+// reads; there may be more of them.
 func (k *wgradRows) reads(y int) (top, bottom int) {
 	if k.bands == 1 {
 		return 0, k.In[1]
@@ -151,7 +150,7 @@ func (k *wgradRows) reads(y int) (top, bottom int) {
 	return top, max(top, min(k.In[1], (y+rows-1)*k.Stride[1]-k.Low[1]+(k.Size[1]-1)*k.Dilation[1]+1))
 }
 
-// floats is n elements of the input from element at on, in scratch memory if
+// floats returns n elements of the input from element at on as float32, in scratch memory if
 // they are converted.
 func (k *wgradRows) floats(data []byte, at, n int, scratch []byte) unsafe.Pointer {
 	size := k.from.Size()
@@ -165,10 +164,10 @@ func (k *wgradRows) floats(data []byte, at, n int, scratch []byte) unsafe.Pointe
 	return unsafe.Pointer(&scratch[0])
 }
 
-// asPanel reports whether the gradient is a panel as it lies.
+// asPanel reports whether the gradient has the layout of a panel.
 func (k *wgradRows) asPanel() bool { return k.stored == gemm.F32 && k.outs == k.tiles.NR }
 
-// panelOf is a panel of the gradient of some pixels.
+// panelOf returns a panel of the gradient of some pixels.
 func (k *wgradRows) panelOf(r *exec.Run, w *exec.Worker, g, p, pixel, pixels int) unsafe.Pointer {
 	nr := k.tiles.NR
 	src := unsafe.Pointer(&r.Values[k.b][(pixel*k.outs+g*k.outsPerGroup+p*nr)*k.from.Size()])
@@ -180,8 +179,8 @@ func (k *wgradRows) panelOf(r *exec.Run, w *exec.Worker, g, p, pixel, pixels int
 	return panel
 }
 
-// addRuns adds the products of some rows, whose gradient begins at a pixel, to the
-// sums.
+// addRuns adds the products of some rows to the sums; pixel is the first pixel of their
+// gradient.
 func (k *wgradRows) addRuns(r *exec.Run, w *exec.Worker, b *pixelBlock, kz, row, rows int, x unsafe.Pointer, pixel int) {
 	nr, ld := k.tiles.NR, 4*k.width
 	heights := tiling.CeilDiv(k.perGroup, k.tiles.MR)

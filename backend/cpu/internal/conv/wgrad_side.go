@@ -12,40 +12,39 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// wgradSide is wgradGEMM on kernels that read A from a list of blocks, those
-// for AMX, where channels are few: all elements of a plane of the window make the
-// rows of a product. The inner dimension is pixels, so the input is transposed:
-// once for all elements of the window, as a row of all pixels for each channel,
-// in which another element of the window is another place to begin. For that
-// the result's gradient has as many pixels to a row as the input, with zeros
-// for those between rows. (So an infinite pixel of the input can make NaNs of
-// the gradients under elements of the window that do not reach it.)
+// wgradSide is a wgradGEMM for few channels on the micro-kernels for tile registers (AMX),
+// which read A from a list of block addresses: all elements of a plane of the window are the
+// rows of one product. The inner dimension is pixels, so the input is transposed: once for all
+// elements of the window, to a row of all pixels for each channel, in which an element of the
+// window is an offset. For that, the rows of the result's gradient are padded with zeros to
+// the pixels of the input's rows. (So an infinite pixel of the input can give NaN in the
+// gradients of elements of the window that do not read it.)
 //
-// With strides, the pixels of each residue have rows of their own.
+// With strides, the pixels of each residue have their own rows.
 type wgradSide struct {
 	*wgradGEMM
-	packed  []sidePlace // of the elements of a plane of the window
+	packed  []sidePlace // offsets of the elements of a plane of the window
 	across  []int       // residues of the stride
 	down    []int
 	pitch   int     // pixels from a row to the next
-	rows    int     // of the input that a band reads, of a residue
+	rows    int     // of the input that a band reads, for a residue
 	steps   int     // of a plane of a block
-	pixels  int     // of a plane in a row of the transposed input
+	pixels  int     // of a plane, in a row of the transposed input
 	planes  int     // of a block
 	bands   int     // of a plane
-	places  []int64 // of steps
+	places  []int64 // offsets of steps
 	lda     int     // bytes from a row of the transposed input to the next
-	atStage int     // scratch memory
+	atStage int     // offsets in scratch memory
 	atInput int
 	atPairs int
 	atSide  int
 }
 
-// sidePlace is where an element of the window begins in the transposed input.
+// sidePlace is the offset of an element of the window in the transposed input.
 type sidePlace struct{ residue, shift int }
 
 const (
-	sideRows  = 48        // channels times elements of a plane of the window that are few
+	sideRows  = 48        // channels times elements of a plane of the window, at most
 	sideSteps = 16        // of a block: packed gradients that stay in L1
 	sideBytes = 512 << 10 // of the transposed input, in L2 with everything else
 )
@@ -82,8 +81,8 @@ func newWgradSide(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
 	}
 	shape := func(band, planes int) int {
 		c.rows = band + most[0]
-		c.steps = tiling.CeilDiv((band-1)*c.pitch+k.Out[2], cellHalfs)
-		c.pixels = tiling.RoundUp(max(c.rows*c.pitch, cellHalfs*c.steps+most[0]*c.pitch+most[1]), cellHalfs)
+		c.steps = tiling.CeilDiv((band-1)*c.pitch+k.Out[2], cellElements)
+		c.pixels = tiling.RoundUp(max(c.rows*c.pitch, cellElements*c.steps+most[0]*c.pitch+most[1]), cellElements)
 		c.lda = 2*planes*c.pixels + product.RowPad
 		if c.lda%128 == 0 {
 			c.lda += product.RowPad
@@ -92,8 +91,8 @@ func newWgradSide(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
 	}
 	k.tapRows, k.width = k.perGroup, tiling.RoundUp(k.outsPerGroup, t.NR)
 	k.panels = tiling.CeilDiv(k.outsPerGroup, t.NR)
-	// The last rows that kernels take for a plane reach into the next one's, and
-	// behind the last.
+	// The last rows that kernels take for a plane extend into the next plane's, and beyond the
+	// last.
 	k.sumBytes = 4 * ((k.Size[0]-1)*c.planeRows() + tiling.RoundUp(c.planeRows(), t.Unit)) * k.width
 	k.block, c.planes = k.Out[1], 1
 	for k.block > 1 && (shape(k.block, 1) > sideBytes || c.steps > 3*sideSteps) {
@@ -109,7 +108,7 @@ func newWgradSide(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
 	shape(k.block, c.planes)
 	for i := range c.planes {
 		for s := range c.steps {
-			c.places = append(c.places, int64(2*(i*c.pixels+s*cellHalfs)))
+			c.places = append(c.places, int64(2*(i*c.pixels+s*cellElements)))
 		}
 	}
 	c.bands = tiling.CeilDiv(k.Out[1], k.block)
@@ -117,14 +116,14 @@ func newWgradSide(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
 
 	k.sums = max(1, min(k.blocks, mostSums, sumsBytes/max(1, k.sumBytes), tiling.CeilDiv(k.macs(), product.ChunkMACs<<4)))
 	k.sums = tiling.CeilDiv(k.blocks, tiling.CeilDiv(k.blocks, k.sums))
-	k.parts = min(k.panels, tiling.CeilDiv(tiling.MinChunks/2, k.sums)) // each transposes the input
+	k.parts = min(k.panels, tiling.CeilDiv(tiling.MinChunks/2, k.sums)) // each part transposes the input
 	k.finish.wgradGEMM = k
 	b.ReserveShared(product.FlagBytes + k.sums*k.sumBytes)
 	k.addEpilogue(b, v, c.layout(), k.outs)
 	return c
 }
 
-// layout places everything in scratch memory, and returns how much it needs.
+// layout places everything in scratch memory and returns its size.
 func (k *wgradSide) layout() int {
 	need := 0
 	take := func(n int) int {
@@ -142,7 +141,7 @@ func (k *wgradSide) layout() int {
 	return need
 }
 
-// planeRows is the rows of the product for a plane of the window.
+// planeRows returns the rows of the product for a plane of the window.
 func (k *wgradSide) planeRows() int { return len(k.packed) * k.perGroup }
 
 func (k *wgradSide) Run(r *exec.Run) {
@@ -174,8 +173,8 @@ func (k *wgradSide) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	runtime.UnlockOSThread()
 }
 
-// packPlanes packs the gradients of a block, with zeros for pixels between
-// rows and behind the last.
+// packPlanes packs the gradients of a block, with zeros for the pixels between rows and after
+// the last row.
 func (k *wgradSide) packPlanes(r *exec.Run, w *exec.Worker, b *pixelBlock, plane, planes, y, rows int) {
 	nr, src := k.tiles.NR, unsafe.Pointer(unsafe.SliceData(r.Values[k.b]))
 	line, used := 4*nr*k.pitch/2, tiling.CeilDiv(k.Out[2], 2)
@@ -198,13 +197,13 @@ func (k *wgradSide) packPlanes(r *exec.Run, w *exec.Worker, b *pixelBlock, plane
 	}
 }
 
-// gradsOf is where the packed gradients of a step begin.
+// gradsOf returns the packed gradients of a step.
 func (k *wgradSide) gradsOf(w *exec.Worker, b *pixelBlock, panel, step int) unsafe.Pointer {
 	at := k.atB + (panel-b.lo)*k.panelBytes + 4*step*k.tiles.Deep*k.tiles.NR
 	return unsafe.Pointer(&w.Scratch[at])
 }
 
-// transposePlane transposes the input that a plane of a block reads.
+// transposePlane transposes the input of a plane of a block.
 func (k *wgradSide) transposePlane(r *exec.Run, w *exec.Worker, kz, p, plane, y int) {
 	image, oz := plane/k.Out[0], plane%k.Out[0]
 	z, inside := k.At(0, oz, kz)
@@ -231,8 +230,8 @@ func (k *wgradSide) transposePlane(r *exec.Run, w *exec.Worker, kz, p, plane, y 
 	}
 }
 
-// transposeAll makes a row of pixels of each channel, 16 channels at a time: first
-// as lanes of pairs, then transposed.
+// transposeAll makes a row of pixels for each channel, 16 channels at a time: first packed as
+// pairs, then transposed.
 func (k *wgradSide) transposeAll(w *exec.Worker, d, src unsafe.Pointer) {
 	pairs := unsafe.Pointer(&w.Scratch[k.atPairs])
 	for c := 0; c < k.channels; c += 16 {
@@ -244,8 +243,8 @@ func (k *wgradSide) transposeAll(w *exec.Worker, d, src unsafe.Pointer) {
 	}
 }
 
-// addPlanes adds the products of a block to the sums of the elements of a plane
-// of the window, or begins them.
+// addPlanes adds the products of a block to the sums of the elements of a plane of the window,
+// or begins the sums.
 func (k *wgradSide) addPlanes(w *exec.Worker, b *pixelBlock, kz, planes int, begins bool) {
 	t, ld := k.tiles, 4*k.width
 	steps := planes * k.steps
@@ -268,10 +267,10 @@ func (k *wgradSide) addPlanes(w *exec.Worker, b *pixelBlock, kz, planes int, beg
 	}
 }
 
-// laySide lays out the pixels under each element of a plane of the window, for
-// each channel, as rows, and zeros up to a whole unit of them.
+// laySide lays out, as rows, the pixels that each element of a plane of the window reads, for
+// each channel, and zero rows up to a whole unit of rows.
 func (k *wgradSide) laySide(w *exec.Worker, planes int) {
-	n := 2 * (planes*k.pixels - (k.pixels - cellHalfs*k.steps))
+	n := 2 * (planes*k.pixels - (k.pixels - cellElements*k.steps))
 	for i, tap := range k.packed {
 		for c := range k.perGroup {
 			from := w.Scratch[k.atInput+(tap.residue*k.channels+c)*k.lda+2*tap.shift:]

@@ -12,13 +12,13 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// wgradSmall is wgradGEMM for a source of few channels: the sums of up to nine
-// elements of the window stay in registers for the rows of a block, and each of
-// the result's gradients is read once for all of them. Of the input the block
-// is copied in float32, with zeros around it.
+// wgradSmall is a wgradGEMM for an input of few channels: the sums of up to nine elements of
+// the window stay in registers over the rows of a block, and each pixel of the result's
+// gradient is read once for all of them. The input of a block is copied as float32, with zeros
+// around it.
 type wgradSmall struct {
 	*wgradGEMM
-	at       []int64 // of each element of the window and channel: in the copy, and of its sum
+	at       []int64 // offsets for each element of the window and channel: in the copy, and of the sum
 	bands    int     // of a plane
 	units    int     // planes, or bands if planes are few
 	rowBytes int     // bytes of a row of the copy
@@ -26,18 +26,18 @@ type wgradSmall struct {
 }
 
 const (
-	fewGradTaps = 9        // of a call
-	fewGradAll  = 27       // elements of the window times channels, at most
-	fewGradBox  = 32 << 10 // bytes of the copy, about
-	fewGradRead = 24 << 10 // of the gradients of a block, if they are read again
+	smallGradTaps = 9        // elements of the window of a call
+	smallGradAll  = 27       // elements of the window times channels, at most
+	smallGradCopy = 32 << 10 // bytes of the copy, about
+	smallGradRead = 24 << 10 // bytes of the gradients of a block, if they are read several times
 )
 
-// inTaps reports whether k is for wgradSmall. Sums of more elements of bfloat16 are
-// faster on tile registers.
+// inTaps reports whether wgradSmall can compute k. With more elements bfloat16 is faster on
+// tile registers.
 func (k *wgradGEMM) inTaps() bool {
-	most := fewGradAll
+	most := smallGradAll
 	if k.stored == gemm.BF16 && k.set.Blocks != nil {
-		most = fewGradTaps
+		most = smallGradTaps
 	}
 	last := k.outs % window.VectorChannels
 	return k.set.SmallChannelGrad[k.stored] != nil && k.groups == 1 && k.In[0]*k.Size[0] == 1 && k.channels <= smallDepth && k.WindowSize*k.channels <= most && (last == 0 || last > window.VectorChannels/2)
@@ -48,9 +48,9 @@ func newWgradSmall(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
 	k.tiles = k.set.F32
 	k.boxCols = (k.Out[2]-1)*k.Stride[2] + (k.Size[2]-1)*k.Dilation[2] + 1
 	c.rowBytes = 4 * k.boxCols * k.channels
-	k.block = min(k.Out[1], fewGradBox/(c.rowBytes*k.Stride[1]))
-	if k.WindowSize*k.channels > fewGradTaps {
-		k.block = min(k.block, fewGradRead/(k.Out[2]*k.outs*k.from.Size()))
+	k.block = min(k.Out[1], smallGradCopy/(c.rowBytes*k.Stride[1]))
+	if k.WindowSize*k.channels > smallGradTaps {
+		k.block = min(k.block, smallGradRead/(k.Out[2]*k.outs*k.from.Size()))
 	}
 	k.block = tiling.Even(k.Out[1], max(1, k.block), 1)
 	k.boxRows = (k.block-1)*k.Stride[1] + (k.Size[1]-1)*k.Dilation[1] + 1
@@ -63,7 +63,7 @@ func newWgradSmall(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
 	k.tapRows, k.width = k.channels, tiling.RoundUp(k.outs, window.VectorChannels)
 	k.panels, k.parts = k.width/window.VectorChannels, 1
 	k.sumBytes = 4 * k.WindowSize * k.channels * k.width
-	// A power of two: images are cut where others cut them.
+	// A power of two: other kernels of a batch-tiled group cut images alike.
 	k.sums = max(1, min(c.units, mostSums, sumsBytes/k.sumBytes, tiling.CeilDiv(k.macs(), product.ChunkMACs)))
 	k.sums = 1 << (bits.Len(uint(k.sums)) - 1)
 	for ky := range k.Size[1] {
@@ -95,7 +95,7 @@ func (k *wgradSmall) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	k.add(r, w, i, first, end, 0)
 }
 
-// Cuts implements imagewise.
+// Cuts implements exec.BatchTiled.
 func (k *wgradSmall) Cuts() (images, pieces, chunks int) {
 	if !k.byPlanes {
 		return 0, 0, 0
@@ -103,18 +103,18 @@ func (k *wgradSmall) Cuts() (images, pieces, chunks int) {
 	return k.Batch, k.Batch, k.sums
 }
 
-// Share implements imagewise.
+// Share implements exec.BatchTiled.
 func (k *wgradSmall) Share(base int) int {
 	k.base = base
 	return base + tiling.RoundUp(product.FlagBytes+k.sums*k.sumBytes, 64)
 }
 
-// Begin implements imagewise.
+// Begin implements exec.BatchTiled.
 func (k *wgradSmall) Begin(*exec.Run) {}
 
-// Piece implements imagewise.
+// Piece implements exec.BatchTiled.
 func (k *wgradSmall) Piece(r *exec.Run, w *exec.Worker, i, pieces, shift int) {
-	n := pieces / k.sums // chunks are no more than sums, so it is at least one
+	n := pieces / k.sums // at least one, because there are no more sums than pieces
 	if i%n == 0 {
 		clear(k.sumsOf(r, i/n))
 	}
@@ -122,8 +122,8 @@ func (k *wgradSmall) Piece(r *exec.Run, w *exec.Worker, i, pieces, shift int) {
 	k.add(r, w, i/n, first, end, shift)
 }
 
-// add adds the products of units first to end-1 to a sum; the result's gradient
-// lies that many images earlier than it would.
+// add adds the products of units [first, end) to a partial sum. The result's gradient is shift
+// images before its usual address.
 func (k *wgradSmall) add(r *exec.Run, w *exec.Worker, sum, first, end, shift int) {
 	if k.byPlanes {
 		first, end = first*k.bands, end*k.bands
@@ -141,9 +141,9 @@ func (k *wgradSmall) add(r *exec.Run, w *exec.Worker, sum, first, end, shift int
 			grads := unsafe.Pointer(&r.Values[k.b][((((image-shift)*k.Out[1]+y)*k.Out[2])*k.outs+p*window.VectorChannels)*size])
 			mask := uint(1)<<min(window.VectorChannels, k.outs-p*window.VectorChannels) - 1
 			for at := k.at; len(at) > 0; {
-				n := min(len(at)/2, fewGradTaps)
-				if len(at)/2 > fewGradTaps {
-					n = tiling.CeilDiv(len(at)/2, tiling.CeilDiv(len(at)/2, fewGradTaps))
+				n := min(len(at)/2, smallGradTaps)
+				if len(at)/2 > smallGradTaps {
+					n = tiling.CeilDiv(len(at)/2, tiling.CeilDiv(len(at)/2, smallGradTaps))
 				}
 				kernels[n](k.Out[2], rows, unsafe.Pointer(&at[0]), box, xs, grads, k.outs*size,
 					unsafe.Add(sums, 4*p*window.VectorChannels), k.Stride[1]*k.rowBytes-k.Out[2]*xs, mask)
@@ -153,7 +153,7 @@ func (k *wgradSmall) add(r *exec.Run, w *exec.Worker, sum, first, end, shift int
 	}
 }
 
-// loadRow copies what a block reads of an image, from row y on.
+// loadRow copies the input of a block of an image, from row y on.
 func (k *wgradSmall) loadRow(r *exec.Run, w *exec.Worker, image, y int) {
 	for j := range k.boxRows {
 		row := w.Scratch[j*k.rowBytes:][:k.rowBytes]

@@ -11,89 +11,89 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// wgradTaps is the gradient by the kernels as products over pixels of two sides, the
-// input and the result's gradient. One side is expanded: each of its rows is laid out
-// with all elements of a row of the window side by side, for each pixel of the other
-// side. So few channels make a wide operand. Either side can be expanded, and it can
-// make the rows or the columns of the product: whichever takes the least time.
+// wgradTaps is the gradient by the kernels as products over pixels of two sides, the input and
+// the result's gradient. One side is expanded: for each pixel of the other side, all elements
+// of a row of the window are stored side by side. So few channels make a wide operand. Either
+// side can be expanded, and the expanded side can be the rows or the columns of the product:
+// whichever takes the least time.
 //
 // If the input is expanded, an element of the window is a shift of the input:
 //
 //	dw[k] = Σ x[p·stride + k - low] · g[p]
 //
-// If the gradient is, it is a shift of the gradient, in the other direction. Then the
-// pixels of the input go in classes by their residue modulo the stride, of which each
+// If the gradient is expanded, it is a shift of the gradient in the other direction. Then the
+// pixels of the input are divided into classes by their residue modulo the stride. Each class
 // has its own elements of the window: k = r + stride·j.
 //
 //	dw[r + stride·j] = Σ x[m·stride + r - low] · g[m - j]
 //
-// What the expanded side lacks outside of its image is zero, so an infinite pixel of
-// the other side can make NaNs of the gradients under elements that do not reach it.
+// The expanded side is zero outside of its image, so an infinite pixel of the other side can
+// give NaN in the gradients of elements that do not read it.
 //
-// Blocks of rows are dealt out, by their number, to a fixed number of sums, each formed
-// by one worker. The sums are added up in order at the end.
+// Blocks of rows are distributed, by their index, over a fixed number of partial sums, each
+// computed by one worker. The partial sums are added up in order at the end.
 type wgradTaps struct {
 	convolution
 	tapSides
 	set     *gemm.Set
 	tiles   *gemm.Tiles
 	stored  gemm.Element
-	element gemm.Element // as which both sides are packed
+	element gemm.Element // type in which both sides are packed
 	classes []tapClass
 	blocks  int
 	sums    int
-	parts   int // of the columns, each a task
-	size    int // numbers of a sum
+	parts   int // of the columns; each is a task
+	size    int // elements of a partial sum
 	plus    func(dst, a, b []float32)
 	reduce  reduceTaps
 	gather  gatherTaps
 
-	atLine, atExpanded, atPlain int // scratch memory
+	atLine, atExpanded, atPlain int // offsets in scratch memory
 	panelBytes                  int // of an expanded panel
 }
 
 // tapSides says which side of a gradient by the kernels is expanded, and how.
 type tapSides struct {
 	grads   bool // the result's gradient is expanded, else the input
-	columns bool // the expanded side makes the columns, else the rows
+	columns bool // the expanded side is the columns of the product, else the rows
 }
 
 // tapSide is one of the two operands.
 type tapSide struct {
 	at, channels int // position and channels
 	dims         [3]int
-	step         int // pixels from one that is multiplied to the next
+	step         int // pixels between those that are multiplied
 }
 
 // tapClass is the elements of the window that are shifts of the same pixels.
 type tapClass struct {
 	taps       [2][]int // along rows and columns, in the order of the expanded side
 	from       [2]int   // first row and column of the plain side
-	n          [2]int   // and how many
+	n          [2]int   // number of rows and columns of the plain side
 	off        [2]int   // the expanded side begins that many pixels before pixel 0
 	cells      int      // steps of a row
 	rows, cols int      // of the product
 	width      int      // columns, padded
-	sums       int      // where its numbers begin in a sum
+	sums       int      // offset of its elements in a partial sum
 	block      int      // rows of a block
 	bands      int      // blocks of an image
 	group      int      // expanded rows of a residue of a block
-	first      int      // number of its first block
+	first      int      // index of its first block
 }
 
-// reduceTaps is the task that adds up the sums, and gatherTaps the one that stores the
-// gradient of an element of the window.
+// reduceTaps is the task that adds up the partial sums, and gatherTaps stores the gradient of
+// an element of the window.
 type (
 	reduceTaps struct{ *wgradTaps }
 	gatherTaps struct{ *wgradTaps }
 )
 
 const (
-	reduceGrain  = 4096      // numbers of a task
+	reduceGrain  = 4096      // elements of a task
 	pointWeights = 128       // of 1x1 windows
-	pointPairs   = 24        // channels of either side, of pairs of bfloat16
+	pointPairs   = 24        // channels of either side, for pairs of bfloat16
 	pointGrads   = 512       // pixels
-	tapSumBytes  = 256 << 10 // of a sum, beyond which adding up several takes longer than expanding a side for each worker
+	tapSumBytes  = 256 << 10 // of a partial sum; adding up larger ones takes longer than expanding a side for each worker
 )
 
 // sides returns the expanded and the plain side.
@@ -107,15 +107,15 @@ func (k *convolution) sides(grads bool) (expanded, plain tapSide) {
 	return x, g
 }
 
-// inShifts reports whether k is for wgradTaps.
+// inShifts reports whether wgradTaps can compute k.
 func (k *wgradGEMM) inShifts() bool {
 	return k.groups == 1 && k.In[0]*k.Size[0]*k.Out[0] == 1 && k.Dilation[1] == 1 && k.Dilation[2] == 1 &&
 		k.Stride[1] == k.Stride[2] && k.tiles.Unit == 1 && k.tiles.Deep == 1 && k.tiles.Inner != nil
 }
 
-// pointTaps reports whether wgradTaps is faster than a product of matrices, which packs
-// panels of few columns. Measured: bfloat16 takes 0.6 to 0.9 of its time, float32 of very
-// few channels 0.55 to 0.75.
+// pointTaps reports whether wgradTaps is faster than a matrix product, which packs panels of
+// few columns. Measured: bfloat16 takes 0.6 to 0.9 of its time, float32 of very few channels
+// 0.55 to 0.75.
 func (k *wgradGEMM) pointTaps() bool {
 	few := k.channels*k.outs <= pointWeights
 	if k.pairsOfPixels() {
@@ -124,7 +124,7 @@ func (k *wgradGEMM) pointTaps() bool {
 	return few && k.Batch*k.OutSize >= pointGrads && (k.stored != gemm.BF16 || k.set.Blocks == nil) && k.inShifts() && k.shiftsPay(false)
 }
 
-// classesOf lists the classes for a side that is expanded.
+// classesOf returns the classes for an expansion.
 func (k *convolution) classesOf(s tapSides) []tapClass {
 	if !s.grads {
 		c := tapClass{n: [2]int{k.Out[1], k.Out[2]}, off: [2]int{k.Low[1], k.Low[2]}}
@@ -156,7 +156,7 @@ func (k *convolution) classesOf(s tapSides) []tapClass {
 	return all
 }
 
-// tapCost is the cycles that an expansion takes, about, in products of a vector.
+// tapCost estimates the time of an expansion, in products of a vector.
 func (k *wgradGEMM) tapCost(s tapSides) int {
 	e, f := k.sides(s.grads)
 	cost := 0
@@ -181,19 +181,19 @@ func (k *wgradGEMM) tapCost(s tapSides) int {
 	return cost
 }
 
-// callCost is the time of a product with a block of pixels besides that of its steps:
-// calls of kernels, which load and store their tiles.
+// callCost estimates the time of calling micro-kernels for a block of pixels, which load and
+// store their tiles, in addition to that of the steps.
 func callCost(rows, cols int) int {
 	return 20*tiling.CeilDiv(rows, 14)*tiling.CeilDiv(cols, 32) + 3*rows*vectors(cols)
 }
 
-// bandsOf is the blocks of an image.
+// bandsOf returns the number of blocks of an image.
 func (c *tapClass) bandsOf() int { return tiling.CeilDiv(c.n[0], c.blockRows()) }
 
-// blockRows is the rows of a block.
+// blockRows returns the rows of a block.
 func (c *tapClass) blockRows() int { return tiling.Even(c.n[0], max(1, blockPixels/c.n[1]), 1) }
 
-// expandedStep is the rows of the expanded side from a row of the plain side to the next.
+// expandedStep returns the rows of the expanded side for a row of the plain side.
 func (k *convolution) expandedStep(s tapSides) int {
 	if s.grads {
 		return 1
@@ -201,10 +201,10 @@ func (k *convolution) expandedStep(s tapSides) int {
 	return k.Stride[2]
 }
 
-// pairsOfPixels reports whether products are of pairs of bfloat16.
+// pairsOfPixels reports whether products are on pairs of bfloat16.
 func (k *wgradGEMM) pairsOfPixels() bool { return k.stored == gemm.BF16 && k.set.Pairs != nil }
 
-// bestSides is the expansion that takes the least time.
+// bestSides returns the expansion that takes the least time, and its cost.
 func (k *wgradGEMM) bestSides() (best tapSides, cost int) {
 	for _, s := range []tapSides{{false, false}, {false, true}, {true, false}, {true, true}} {
 		if c := k.tapCost(s); cost == 0 || c < cost {
@@ -214,11 +214,11 @@ func (k *wgradGEMM) bestSides() (best tapSides, cost int) {
 	return best, cost
 }
 
-// shiftsPay reports whether wgradTaps is faster than the algorithms below it, of which
+// shiftsPay reports whether wgradTaps is faster than the algorithms after it in the table;
 // winograd needs 4/9 of the products.
 func (k *wgradGEMM) shiftsPay(winograd bool) bool {
 	if k.set.Depthwise == nil {
-		return false // measured with AVX-512
+		return false // the costs were measured with AVX-512
 	}
 	_, here := k.bestSides()
 	pixels, step := k.Batch*k.OutSize, 1
@@ -227,12 +227,12 @@ func (k *wgradGEMM) shiftsPay(winograd bool) bool {
 	}
 	products := pixels / step * k.WindowSize
 	switch {
-	case winograd: // in whole tiles
+	case winograd: // winograd computes whole tiles
 		return here*10 < products*k.perGroup*2*tiling.CeilDiv(k.outs, 32)*5
 	case k.inRuns(k.set):
 		return here*10 < products*k.perGroup*vectors(k.outs)*9
 	}
-	// Blocks copy the input for each element of the window.
+	// The algorithm "blocks" copies the input for each element of the window.
 	each := max(6, k.perGroup*vectors(k.outs)) + 8*tiling.CeilDiv(k.perGroup, 32)
 	others := products*each + tiling.CeilDiv(pixels, blockPixels)*k.WindowSize*callCost(k.perGroup, k.outs)
 	return here*100 < others*115
@@ -282,7 +282,7 @@ func newWgradTaps(b *exec.Builder, v *ir.Value, g *wgradGEMM) exec.Kernel {
 		expanded *= k.panelBytes
 	}
 	k.sums = max(1, min(k.blocks, mostSums, sumsBytes/max(1, 4*k.size), tiling.CeilDiv(k.macs(), product.ChunkMACs)))
-	if 4*k.size > tapSumBytes { // each worker goes through its columns of one sum
+	if 4*k.size > tapSumBytes { // each worker computes its columns of a single sum
 		k.sums = min(k.sums, tiling.CeilDiv(tiling.MinChunks, panels))
 	}
 	k.parts = min(panels, tiling.CeilDiv(tiling.MinChunks, k.sums))
@@ -315,7 +315,7 @@ func (k *wgradTaps) Run(r *exec.Run) {
 	r.Parallel(&k.gather, k.WindowSize, k.WindowSize*k.channels*k.outs)
 }
 
-// sumOf is a sum, in the shared memory.
+// sumOf returns partial sum i.
 func (k *wgradTaps) sumOf(r *exec.Run, i int) []float32 {
 	return lanes.ViewOf[float32](r.Shared[4*i*k.size:], k.size)
 }
@@ -333,7 +333,7 @@ func (k *gatherTaps) Chunk(r *exec.Run, w *exec.Worker, tap int) {
 	total := k.sumOf(r, 0)
 	ky, kx := tap/k.Size[2], tap%k.Size[2]
 	var from []float32
-	x, g := 1, 1 // numbers from a channel of the input, or of the result, to the next
+	x, g := 1, 1 // elements between channels of the input and of the result
 	for i := range k.classes {
 		c := &k.classes[i]
 		y, j := indexOf(c.taps[0], ky), indexOf(c.taps[1], kx)
@@ -346,7 +346,7 @@ func (k *gatherTaps) Chunk(r *exec.Run, w *exec.Worker, tap int) {
 		} else {
 			from = total[at+j*e.channels*c.width:]
 		}
-		if k.columns == k.grads { // the channels of the input make rows
+		if k.columns == k.grads { // the channels of the input are the rows
 			x = c.width
 		} else {
 			g = c.width
@@ -374,7 +374,7 @@ func (k *gatherTaps) Chunk(r *exec.Run, w *exec.Worker, tap int) {
 	}
 }
 
-// indexOf is the place of x in a list, or -1.
+// indexOf returns the index of x in list, or -1.
 func indexOf(list []int, x int) int {
 	for i, y := range list {
 		if x == y {
@@ -384,14 +384,14 @@ func indexOf(list []int, x int) int {
 	return -1
 }
 
-// tapBlock is some rows of an image of a class.
+// tapBlock is some rows of an image, of a class.
 type tapBlock struct {
 	*tapClass
 	sums     []float32
-	image, y int  // the first row, of those of the class
+	image, y int  // the first row, among the rows of the class
 	count    int  // rows
 	lo, hi   int  // panels of columns
-	begins   bool // its products begin the sums
+	begins   bool // its products are the first of the sums
 }
 
 func (k *wgradTaps) Chunk(r *exec.Run, w *exec.Worker, i int) {
@@ -442,7 +442,7 @@ func (k *wgradTaps) addBlock(r *exec.Run, w *exec.Worker, b *tapBlock) {
 	}
 }
 
-// expand lays out the rows of the expanded side that a block reads.
+// expand lays out the rows of the expanded side for a block.
 func (k *wgradTaps) expand(r *exec.Run, w *exec.Worker, b *tapBlock) {
 	e, _ := k.sides(k.grads)
 	step := k.expandedStep(k.tapSides)
@@ -455,8 +455,7 @@ func (k *wgradTaps) expand(r *exec.Run, w *exec.Worker, b *tapBlock) {
 	}
 }
 
-// expandRow lays out a row of the expanded side, whose first pixel is given, from a step
-// on.
+// expandRow lays out a row of the expanded side from its first pixel, at a step.
 func (k *wgradTaps) expandRow(r *exec.Run, w *exec.Worker, b *tapBlock, pixel, cell int) {
 	e, _ := k.sides(k.grads)
 	step := k.expandedStep(k.tapSides)
@@ -493,21 +492,22 @@ func (k *wgradTaps) expandRow(r *exec.Run, w *exec.Worker, b *tapBlock, pixel, c
 	}
 }
 
-// plainAt is where a row of a block begins in the plain side, and the bytes to the next
-// pixel.
+// plainAt returns the offset of a row of a block in the plain side, and the bytes between
+// pixels.
 func (k *wgradTaps) plainAt(b *tapBlock, f tapSide, row int) (at, pixel int) {
 	y := b.from[0] + (b.y+row)*f.step
 	at = ((b.image*f.dims[1]+y)*f.dims[2] + b.from[1]) * f.channels * k.from.Size()
 	return at, f.step * f.channels * k.from.Size()
 }
 
-// inPlace reports whether the rows of a block lie in the plain side as kernels read them.
+// inPlace reports whether the rows of a block have, in the plain side, the layout that
+// micro-kernels read.
 func (k *wgradTaps) inPlace(b *tapBlock, f tapSide) bool {
 	return k.stored == gemm.F32 && f.step == 1 && b.n[1] == f.dims[2]
 }
 
-// plainRows is the plain side of a block as the rows of the product, and the bytes from
-// a step to the next.
+// plainRows returns the plain side of a block as the rows of the product, and the bytes
+// between steps.
 func (k *wgradTaps) plainRows(r *exec.Run, w *exec.Worker, b *tapBlock) (a unsafe.Pointer, lda int) {
 	_, f := k.sides(k.grads)
 	data := r.Values[f.at]
@@ -526,8 +526,8 @@ func (k *wgradTaps) plainRows(r *exec.Run, w *exec.Worker, b *tapBlock) (a unsaf
 	return unsafe.Pointer(&w.Scratch[k.atPlain]), 4 * f.channels
 }
 
-// plainPanel is a panel of the plain side of a block as the columns of the product, and
-// the bytes from a step to the next.
+// plainPanel returns a panel of the plain side of a block as the columns of the product, and
+// the bytes between steps.
 func (k *wgradTaps) plainPanel(r *exec.Run, w *exec.Worker, b *tapBlock, panel int) (p unsafe.Pointer, ldb int) {
 	_, f := k.sides(k.grads)
 	nr := k.tiles.NR
@@ -546,8 +546,8 @@ func (k *wgradTaps) plainPanel(r *exec.Run, w *exec.Worker, b *tapBlock, panel i
 	return unsafe.Pointer(&w.Scratch[k.atPlain]), 4 * nr
 }
 
-// multiply adds the products of a block to a panel of its sums, row of the window by
-// row.
+// multiply adds the products of a block to a panel of its sums, one row of the window after
+// the other.
 func (k *wgradTaps) multiply(b *tapBlock, panel int, a unsafe.Pointer, lda int, p unsafe.Pointer, ldb int) {
 	t := k.tiles
 	e, _ := k.sides(k.grads)
@@ -559,7 +559,7 @@ func (k *wgradTaps) multiply(b *tapBlock, panel int, a unsafe.Pointer, lda int, 
 	}
 	ld, heights := 4*b.width, tiling.CeilDiv(b.rows, t.MR)
 	for j := range b.taps[0] {
-		// Rows of the block for which this row of the window is in the image.
+		// The rows of the block for which this row of the window is within the image.
 		top := b.y*step + j - b.off[0]
 		lo := min(b.count, tiling.CeilDiv(max(0, -top), step))
 		hi := min(b.count, tiling.CeilDiv(max(0, e.dims[1]-top), step))
@@ -570,7 +570,7 @@ func (k *wgradTaps) multiply(b *tapBlock, panel int, a unsafe.Pointer, lda int, 
 			continue
 		}
 		expanded, plain := ((j%step)*b.group+lo+j/step)*b.cells, lo*b.cells
-		from, to := plain, expanded // of rows and of columns
+		from, to := plain, expanded // operands of the rows and of the columns
 		if !k.columns {
 			from, to = expanded, plain
 		}

@@ -15,57 +15,57 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// wgradTiles is wgradGEMM on kernels that read A from a list of blocks:
-// those for AMX. The inner dimension is pixels. A is the result's gradient,
-// transposed; B is the input that lies under a column of the window, as pairs
-// of pixels, in which another row of the window is another place to begin, and,
-// where that pays, another column that is an even number of pixels away. So all
-// that kernels read begins where cache lines do. Sums are those of the
-// transposed result, and are transposed at the end.
+// wgradTiles is a wgradGEMM on the micro-kernels for tile registers (AMX), which read A from a
+// list of block addresses. The inner dimension is pixels. A is the transposed gradient of the
+// result; B is the input that a column of the window reads, as pairs of pixels. In B another
+// row of the window is an offset, and so is, where that pays, another column that is an even
+// number of pixels away. So everything that micro-kernels read begins at a cache line. The
+// sums are those of the transposed result and are transposed at the end.
 //
-// Behind the pixels of a band the gradient is 0, and what it is multiplied with
-// may be anything of the input. (So an infinite pixel can make NaNs of the
-// gradients under elements of the window that do not reach it.)
+// After the pixels of a band the gradient is 0, and it is multiplied with whatever pixels of
+// the input are there. (So an infinite pixel can give NaN in the gradients of elements of the
+// window that do not read it.)
 type wgradTiles struct {
 	*wgradGEMM
 	down   []int      // residues of the stride
 	across []int      // first columns of copies of the input
-	tap    []tapPlace // of the elements of a plane of the window
+	tap    []tapPlace // offsets of the elements of a plane of the window
 
-	wide   int // pixels of a row of B
-	pitch  int // pixels from a row to the next
-	rows   int // of the input that a band reads, of a residue of the stride
-	planes int // of a block
-	steps  int // of it
-	pixels int // of them
-	bands  int // of a plane
-	ahead  int // pixels that the last element of the window lies behind the first
+	wide    int // pixels of a row of B
+	pitch   int // pixels from a row to the next
+	rows    int // of the input that a band reads, for a residue of the stride
+	planes  int // of a block
+	steps   int // of a block
+	pixels  int // of the steps of a block
+	bands   int // of a plane
+	tapSpan int // pixels from the first element of the window to the last
 
 	heights    int     // of 32 channels of the result's gradient, in a group
-	mine       int     // panels of a group that a part has, at most
-	places     []int64 // of steps
+	partPanels int     // panels of a group in a part, at most
+	places     []int64 // offsets of steps
 	laneBytes  int     // of a panel of B
 	transposed transposeSums
-	direct     bool // there is one block: sums are transposed at once
+	direct     bool // there is one block: its sums are transposed to the result
 
 	atGrads, atInput, atTransposed, atSums, atStage int // scratch memory
 }
 
-// tapPlace is where an element of the window begins in B: in which copy of the
-// input, and how many rows and pixels behind its first.
+// tapPlace is the offset of an element of the window in B: the copy of the input, and the rows
+// and pixels from its first.
 type tapPlace struct{ array, row, pixel int }
 
-// transposeSums is the task that adds up and transposes the sums of a panel of a tap.
+// transposeSums is the task that adds up and transposes the sums of a panel for an element of
+// the window.
 type transposeSums struct{ *wgradTiles }
 
 const (
 	tileBytes      = 2048       // of a step, of A or B
 	mostSteps      = 48         // of a block
-	callBytes      = 64 << 10   // bytes of A and B for calls with a copy of the input: of less, sums take longer
-	leastSteps     = 4          // of a call: more sums are moved than multiplied, else
-	sumsInCache    = 1 << 20    // bytes of sums to which more pixels are added at a time, else
+	callBytes      = 64 << 10   // bytes of A and B for calls with a copy of the input; with fewer, loading and storing sums takes longer
+	leastSteps     = 4          // of a call; with fewer, sums take longer than products
+	sumsInCache    = 1 << 20    // bytes of sums; to larger ones more pixels are added at a time
 	transposedMost = 768 << 10  // bytes of A and B, in L2 with sums
-	directMost     = 1536 << 10 // and of those with the sums of a panel, if the block is all there is
+	directMost     = 1536 << 10 // bytes of A, B and the sums of a panel, if there is a single block
 )
 
 func newWgradTiles(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
@@ -78,8 +78,8 @@ func newWgradTiles(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
 	behind := c.placeTaps()
 	k.sumBytes = 4 * nr * k.groups * k.WindowSize * k.panels * k.tapRows
 	most := max(1, min(mostSums, sumsBytes/max(1, k.sumBytes), tiling.CeilDiv(k.macs(), product.ChunkMACs<<4)))
-	k.parts = min(k.panels, tiling.CeilDiv(tiling.MinChunks/2, most)) // each transposes the gradient
-	c.mine = tiling.CeilDiv(k.panels, k.parts)
+	k.parts = min(k.panels, tiling.CeilDiv(tiling.MinChunks/2, most)) // each part transposes the gradient
+	c.partPanels = tiling.CeilDiv(k.panels, k.parts)
 
 	if !c.shapeAll(behind) {
 		c.shapeBlock(behind)
@@ -92,7 +92,7 @@ func newWgradTiles(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
 	k.sums = min(k.blocks, most)
 	k.sums = tiling.CeilDiv(k.blocks, tiling.CeilDiv(k.blocks, k.sums))
 	if parts := min(k.panels, tiling.CeilDiv(tiling.MinChunks/2, k.sums)); parts > k.parts {
-		k.parts, c.mine = parts, tiling.CeilDiv(k.panels, parts)
+		k.parts, c.partPanels = parts, tiling.CeilDiv(k.panels, parts)
 	}
 	c.direct = k.blocks == 1 && k.Size[0] == 1 && k.to == dtype.Float32 && v.Attr.Body == nil
 	shared := product.FlagBytes
@@ -104,10 +104,10 @@ func newWgradTiles(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
 	return c
 }
 
-// placeTaps finds where the elements of the window begin in B, and returns the
-// rows that the last one lies behind the first.
+// placeTaps sets the offsets of the elements of the window in B, and returns the rows from the
+// first element to the last.
 func (k *wgradTiles) placeTaps() (behind int) {
-	step := 2 * k.Stride[2] // columns so far apart can share a copy
+	step := 2 * k.Stride[2] // columns that are multiples of this apart can share a copy
 	column := func(x int, share bool) (first, pixel int) {
 		d := x * k.Dilation[2]
 		if !share {
@@ -126,14 +126,13 @@ func (k *wgradTiles) placeTaps() (behind int) {
 		}
 		return tiling.RoundUp(k.wide, 2)
 	}
-	// In cycles for a pixel, measured: a step of a kernel takes about 100 for 32
-	// of them, the transposition of the gradient 8 for 32 channels, and what copies a panel
-	// of the input 6.
-	own := pitch(false)
+	// In cycles for a pixel, measured: a step of a kernel takes about 100 for 32 of them,
+	// transposing 32 channels of the gradient 8, and copying a panel of the input 6.
+	each := pitch(false)
 	copies := len(k.across)
 	shared := pitch(true)
 	work := k.heights * (3*k.panels*k.Size[1]*k.Size[2] + 8)
-	share := work*(shared-own) < 6*k.panels*(copies-len(k.across))*own
+	share := work*(shared-each) < 6*k.panels*(copies-len(k.across))*each
 	k.pitch = pitch(share)
 	for y := range k.Size[1] {
 		d := y * k.Dilation[1]
@@ -148,14 +147,13 @@ func (k *wgradTiles) placeTaps() (behind int) {
 			k.tap = append(k.tap, tapPlace{residue*len(k.across) + slices.Index(k.across, first), d / k.Stride[1], pixel})
 		}
 	}
-	k.ahead = behind*k.pitch + k.wide - k.Out[2]
+	k.tapSpan = behind*k.pitch + k.wide - k.Out[2]
 	return behind
 }
 
-// shapeBlock chooses the planes and rows of a block.
+// shapeBlock decides the planes and rows of a block.
 func (k *wgradTiles) shapeBlock(behind int) {
-	// Sums that do not stay in L2 are read and written once for
-	// more pixels.
+	// Sums that do not stay in L2 are read and written once for more pixels.
 	limit := transposedMost
 	if k.sumBytes > sumsInCache {
 		limit *= 2
@@ -171,7 +169,7 @@ func (k *wgradTiles) shapeBlock(behind int) {
 			break
 		}
 	}
-	if all := k.Batch * k.Out[0]; k.planes > 1 { // workers get as many blocks
+	if all := k.Batch * k.Out[0]; k.planes > 1 { // workers get equally many blocks
 		blocks := tiling.RoundUp(tiling.CeilDiv(all, k.planes), 2)
 		if blocks > tiling.MinChunks {
 			blocks = tiling.RoundUp(blocks, tiling.MinChunks)
@@ -181,51 +179,50 @@ func (k *wgradTiles) shapeBlock(behind int) {
 	k.shape(behind)
 }
 
-// shapeAll makes all pixels a block, and reports whether it is for that: where
-// there are few pixels for many sums, which are then written once.
+// shapeAll makes all pixels one block if there are few pixels for many sums, which are then
+// written once. It reports whether it did.
 func (k *wgradTiles) shapeAll(behind int) bool {
 	parts := min(k.panels, tiling.MinChunks/2)
 	if k.sumBytes <= sumsInCache || parts < 2 || k.Size[0] > 1 {
 		return false
 	}
-	mine := k.mine
-	k.block, k.planes, k.mine = k.Out[1], k.Batch*k.Out[0], tiling.CeilDiv(k.panels, parts)
+	partPanels := k.partPanels
+	k.block, k.planes, k.partPanels = k.Out[1], k.Batch*k.Out[0], tiling.CeilDiv(k.panels, parts)
 	if k.shape(behind)+k.panelSums() > directMost {
-		k.mine = mine
+		k.partPanels = partPanels
 		return false
 	}
 	k.parts = parts
 	return true
 }
 
-// panelSums is the bytes of the sums of a panel of a group and plane of the
-// window.
+// panelSums returns the bytes of the sums of a panel, for a group and plane of the window.
 func (k *wgradTiles) panelSums() int { return 4 * k.tiles.NR * len(k.tap) * k.tapRows }
 
 // shape sizes a block of some planes and rows, and returns the bytes of A and B.
 func (k *wgradTiles) shape(behind int) int {
 	k.rows = k.block + behind
 	k.steps = k.stepsOf(k.planes, k.block)
-	k.pixels = cellHalfs * k.steps
-	k.laneBytes = 2 * k.tiles.NR * max(k.pixels+k.ahead, k.planes*k.rows*k.pitch)
+	k.pixels = cellElements * k.steps
+	k.laneBytes = 2 * k.tiles.NR * max(k.pixels+k.tapSpan, k.planes*k.rows*k.pitch)
 	return k.pieces * (k.steps*tileBytes*k.groups*k.heights + k.lowInput())
 }
 
-// stepsOf is the steps of some planes of so many rows. Planes follow each other
-// as they do in B, so that A has zeros between them.
+// stepsOf returns the steps of some planes of so many rows. Planes have the distance of those
+// in B, so that A has zeros between them.
 func (k *wgradTiles) stepsOf(planes, rows int) int {
-	return tiling.CeilDiv(((planes-1)*k.rows+rows-1)*k.pitch+k.Out[2], cellHalfs)
+	return tiling.CeilDiv(((planes-1)*k.rows+rows-1)*k.pitch+k.Out[2], cellElements)
 }
 
-// lowInput is the bytes of a piece of B.
-func (k *wgradTiles) lowInput() int { return k.arrays() * k.groups * k.mine * k.laneBytes }
+// lowInput returns the bytes of a piece of B.
+func (k *wgradTiles) lowInput() int { return k.arrays() * k.groups * k.partPanels * k.laneBytes }
 
-// arrays is the copies of the input in B.
+// arrays returns the number of copies of the input in B.
 func (k *wgradTiles) arrays() int {
 	return len(k.down) * len(k.across)
 }
 
-// layout places everything in scratch memory, and returns how much it needs.
+// layout places everything in scratch memory and returns its size.
 func (k *wgradTiles) layout() int {
 	need := 0
 	take := func(n int) int {
@@ -235,7 +232,7 @@ func (k *wgradTiles) layout() int {
 	}
 	k.atGrads = take(k.pieces * k.steps * tileBytes * k.groups * k.heights)
 	k.atInput = take(k.pieces * k.lowInput())
-	k.atTransposed = take(max(64*k.pixels, 4*k.tiles.NR*max(k.outsPerGroup, k.tiles.MR))) // and of sums
+	k.atTransposed = take(max(64*k.pixels, 4*k.tiles.NR*max(k.outsPerGroup, k.tiles.MR))) // transposed gradients, and transposed sums
 	if k.direct {
 		k.atSums = take(k.panelSums())
 	}
@@ -289,19 +286,19 @@ func (k *wgradTiles) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	runtime.UnlockOSThread()
 }
 
-// gradsOf is where a step of A begins.
+// gradsOf returns a step of A.
 func (k *wgradTiles) gradsOf(w *exec.Worker, group, height, step int) unsafe.Pointer {
 	return unsafe.Pointer(&w.Scratch[k.atGrads+((group*k.heights+height)*k.steps+step)*k.pieces*tileBytes])
 }
 
-// transposeGrads transposes the gradient of some planes of a block, with zeros behind
-// the rows that there are: 32 channels at a time, first as pairs of pixels.
+// transposeGrads transposes the gradient of some planes of a block, with zeros after the
+// existing rows: 32 channels at a time, first as pairs of pixels.
 func (k *wgradTiles) transposeGrads(r *exec.Run, w *exec.Worker, plane, planes, y, rows int) {
 	steps, mr := k.stepsOf(planes, rows), k.tiles.MR
-	transposed := w.Scratch[k.atTransposed:][:2*mr*cellHalfs*steps]
+	transposed := w.Scratch[k.atTransposed:][:2*mr*cellElements*steps]
 	line := 2 * mr * k.pitch
 	lines, pixels := rows, k.Out[2]
-	if k.pitch == pixels { // rows follow each other
+	if k.pitch == pixels { // rows are contiguous
 		lines, pixels = 1, rows*pixels
 	}
 	for g := range k.groups {
@@ -323,22 +320,21 @@ func (k *wgradTiles) transposeGrads(r *exec.Run, w *exec.Worker, plane, planes, 
 				for o := 0; o < outs; o += 16 {
 					d, lanes := unsafe.Add(k.gradsOf(w, g, h, s), 64*o), min(16, outs-o)
 					k.set.Transpose[gemm.F32](d, 64, unsafe.Pointer(&transposed[s*tileBytes+4*o]), 4*mr, lanes, 1<<16-1, 1<<16-1)
-					k.split(r, d, 64, tileBytes, lanes, cellHalfs)
+					k.split(r, d, 64, tileBytes, lanes, cellElements)
 				}
 			}
 		}
 	}
 }
 
-// inputOf is where a panel of B begins, from a pixel on, whose number is even.
+// inputOf returns a panel of B from a pixel on; the index of the pixel must be even.
 func (k *wgradTiles) inputOf(w *exec.Worker, b *pixelBlock, array, group, panel, pixel int) unsafe.Pointer {
-	at := ((array*k.groups+group)*k.mine+panel-b.lo)*k.laneBytes + 2*k.tiles.NR*pixel
+	at := ((array*k.groups+group)*k.partPanels+panel-b.lo)*k.laneBytes + 2*k.tiles.NR*pixel
 	return unsafe.Pointer(&w.Scratch[k.atInput+at])
 }
 
-// rowUnder is the input that lies under a column of the window for a row of the
-// result, and behind it: where its first channel lies, and the bytes from a pixel
-// to the next. Nil is zeros.
+// rowUnder returns the address of the input that a column of the window reads for a row of the
+// result and beyond, and the bytes between pixels. It returns nil for zeros.
 func (k *wgradTiles) rowUnder(r *exec.Run, w *exec.Worker, plane, kz, y, column int) (unsafe.Pointer, int) {
 	z, ok := k.At(0, plane%k.Out[0], kz)
 	if !ok || y < 0 || y >= k.In[1] {
@@ -354,8 +350,7 @@ func (k *wgradTiles) rowUnder(r *exec.Run, w *exec.Worker, plane, kz, y, column 
 	return unsafe.Pointer(&stage[0]), 2 * k.channels
 }
 
-// layRows lays out what a plane of a block reads of the input, for each column
-// of the window.
+// layRows lays out the input of a plane of a block, for each column of the window.
 func (k *wgradTiles) layRows(r *exec.Run, w *exec.Worker, b *pixelBlock, kz, p, plane, y int) {
 	nr := k.tiles.NR
 	for i, ry := range k.down {
@@ -381,24 +376,23 @@ func (k *wgradTiles) layRows(r *exec.Run, w *exec.Worker, b *pixelBlock, kz, p, 
 	}
 }
 
-// clearBehind clears what B has behind the rows of some planes: what is there
-// may be no number.
+// clearBehind clears B after the rows of some planes: the memory can hold NaN.
 func (k *wgradTiles) clearBehind(w *exec.Worker, planes int) {
 	from := 2 * k.tiles.NR * planes * k.rows * k.pitch
-	for i := range k.pieces * k.arrays() * k.groups * k.mine {
+	for i := range k.pieces * k.arrays() * k.groups * k.partPanels {
 		clear(w.Scratch[k.atInput+i*k.laneBytes:][from:k.laneBytes])
 	}
 }
 
-// tapSums is where the sums of the elements of a plane of the window lie: those
-// of the first, and the bytes to those of the next.
+// tapSums is the location of the sums of the elements of a plane of the window: the address of
+// the first element's, and the bytes to the next element's.
 type tapSums struct {
 	first unsafe.Pointer
 	next  int
 }
 
-// addPlanes adds the products of a block to the sums of the elements of a plane
-// of the window, or begins them.
+// addPlanes adds the products of a block to the sums of the elements of a plane of the window,
+// or begins the sums.
 func (k *wgradTiles) addPlanes(w *exec.Worker, b *pixelBlock, kz, steps int, begins bool) {
 	one := 4 * k.tiles.NR * k.tapRows
 	for g := range k.groups {
@@ -409,8 +403,8 @@ func (k *wgradTiles) addPlanes(w *exec.Worker, b *pixelBlock, kz, steps int, beg
 	}
 }
 
-// addPanel adds to the sums of a panel. All that reads a copy of the input does so
-// while a part of it is in L1.
+// addPanel adds the products of a panel to its sums. All elements that read a copy of the
+// input are computed while a part of the copy is in L1.
 func (k *wgradTiles) addPanel(w *exec.Worker, b *pixelBlock, g, panel, steps int, begins bool, sums tapSums) {
 	ld := 4 * k.tiles.NR
 	call := tiling.Even(steps, k.callSteps(), 1)
@@ -433,17 +427,16 @@ func (k *wgradTiles) addPanel(w *exec.Worker, b *pixelBlock, g, panel, steps int
 	}
 }
 
-// callSteps is the steps of a call of a kernel, at most.
+// callSteps returns the most steps of a call of a micro-kernel.
 func (k *wgradTiles) callSteps() int {
-	return max(leastSteps, (callBytes/k.pieces-2*k.tiles.NR*k.ahead)/(2*tileBytes))
+	return max(leastSteps, (callBytes/k.pieces-2*k.tiles.NR*k.tapSpan)/(2*tileBytes))
 }
 
-// multiply adds the products of some steps to a tile of the sums of an element
-// of the window.
+// multiply adds the products of some steps to a tile of the sums of an element of the window.
 func (k *wgradTiles) multiply(w *exec.Worker, b *pixelBlock, g, panel, h, tap, step, n int, s, d unsafe.Pointer) {
 	t, place := k.tiles, k.tap[tap]
 	rows := min(t.MR, k.tapRows-h*t.MR)
-	input := k.inputOf(w, b, place.array, g, panel, step*cellHalfs+place.row*k.pitch+place.pixel)
+	input := k.inputOf(w, b, place.array, g, panel, step*cellElements+place.row*k.pitch+place.pixel)
 	next := b.prefetch[0].next(n)
 	if next == nil {
 		next = b.prefetch[1].next(n)

@@ -14,36 +14,34 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// winograd is a convolution with 3x3 windows side by side, or its gradient by
-// the input, by Winograd's F(2x2, 3x3) (Lavin and Gray 2015, "Fast Algorithms
-// for Convolutional Neural Networks"): 2x2 pixels of the result, which read 4x4
-// of the source, take 16 products for each pair of channels in place of 36.
-// Sources, kernels and products are transformed by sums, differences and
-// halves, which costs about two bits of float32. What overflows thereby, or is
-// not finite, is computed again without transforms.
+// winograd is a convolution with dense 3x3 windows, or its gradient by the input, by
+// Winograd's F(2x2, 3x3) (Lavin and Gray 2015, "Fast Algorithms for Convolutional Neural
+// Networks"): 2x2 pixels of the result, which read 4x4 of the source, take 16 products for
+// each pair of channels in place of 36. Transforms of the source, the kernels and the products
+// are sums, differences and halves, which cost about two bits of float32. Results that
+// overflow, or are not finite, are computed again without transforms.
 //
-// The products are those of sixteen matrices, one for each element of a
-// transformed tile: tiles by channels of the source, and channels of the source
-// by those of the result. Transforms are convolutions with a kernel for each
-// channel, and run in the loops of those.
+// The products are sixteen matrix products, one for each element of a transformed tile: tiles
+// by channels of the source, and channels of the source by channels of the result. Transforms
+// are depthwise convolutions and use their loops.
 type winograd struct {
 	*implicitGEMM
-	passes []winogradPass
-	across int // tiles of a row
-	down   int // rows of tiles of a band
-	images int // of a chunk
-	most   int // tiles of a chunk, at most
-	ldv    int // bytes from a transformed tile of the source to the next
-	step   int // channels of the source of a call
-	held   int // panels of kernels whose products are formed together
+	passes       []winogradPass
+	across       int // tiles of a row
+	down         int // rows of tiles of a band
+	images       int // of a chunk
+	most         int // tiles of a chunk, at most
+	ldv          int // bytes from a transformed tile of the source to the next
+	step         int // channels of the source in a call
+	panelsAtOnce int // panels of kernels that are multiplied with a chunk's tiles at a time
 
-	weights, spread [][]int64 // places of what transforms sum up
+	weights, spread [][]int64 // offsets of the terms of transforms
 
-	atV, atM int // scratch memory of transformed sources and of products
+	atV, atM int // offsets of transformed sources and of products in scratch memory
 }
 
-// winogradPass is the task that computes the panels from one to before another,
-// whose transformed kernels are in the shared memory together.
+// winogradPass is the task that computes a range of panels, whose transformed kernels are in
+// shared memory at the same time.
 type winogradPass struct {
 	*winograd
 	first, end int
@@ -52,16 +50,15 @@ type winogradPass struct {
 // transformKernels is the task that transforms a panel of kernels of a pass.
 type transformKernels struct{ *winogradPass }
 
-// The transforms of a tile of the source, of a kernel, and of products, along
-// an axis.
+// The transforms of a source tile, of a kernel and of products along an axis.
 var (
 	winogradSource = [][]float32{{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, 1, 0, -1}}
 	winogradKernel = [][]float32{{1, 0, 0}, {.5, .5, .5}, {.5, -.5, .5}, {0, 0, 1}}
 	winogradResult = [][]float32{{1, 1, 1, 0}, {0, 1, -1, -1}}
 )
 
-// winogradFactors is what transforms along two axes multiply with, and
-// winogradRows the same for all channels of a loop.
+// winogradFactors are the factors of the transforms along two axes, and winogradRows are the
+// same, repeated for all channels of a vector loop.
 var (
 	winogradFactors = [...]float32{1, -1, .5, -.5, .25, -.25}
 	winogradRows    = func() (rows [len(winogradFactors)][window.VectorChannels]float32) {
@@ -74,9 +71,8 @@ var (
 	}()
 )
 
-// winogradPlaces is, for each element of a transform along two axes, the places
-// of what it sums up, whose rows and columns are that many bytes apart, and of
-// the factors.
+// winogradPlaces returns, for each element of a transform along two axes, the offsets of its
+// terms and of their factors; row and column are the bytes between rows and columns.
 func winogradPlaces(m [][]float32, row, column int) [][]int64 {
 	var all [][]int64
 	for _, y := range m {
@@ -96,21 +92,20 @@ func winogradPlaces(m [][]float32, row, column int) [][]int64 {
 }
 
 const (
-	winogradSize   = 16        // elements of a transformed tile
-	winogradBytes  = 768 << 10 // of the tiles and products of a chunk, which stay in L2
-	winogradTiles  = 48        // of a chunk, about, even if they do not: for so many, transformed kernels are read once
-	winogradWide   = 128       // of a chunk, about, if they come from L3
-	winogradDepth  = 256       // channels of the source of a call: a panel of kernels stays in L1
-	winogradKept   = 1 << 20   // bytes of transformed kernels that stay in L2
-	winogradHeld   = 8         // panels whose products are formed together, at most
-	manyGroups     = 4         // of 32 channels
-	winogradPassed = 16 << 20  // bytes of what is transformed of the kernels at a time, about, for 16-bit types
+	winogradSize         = 16        // elements of a transformed tile
+	winogradBytes        = 768 << 10 // of the tiles and products of a chunk, which stay in L2
+	winogradTiles        = 48        // of a chunk, about, even if they exceed L2: transformed kernels are read once for so many
+	winogradWide         = 128       // of a chunk, about, if transformed kernels come from L3
+	winogradDepth        = 256       // channels of the source in a call: a panel of kernels stays in L1
+	winogradKept         = 1 << 20   // bytes of transformed kernels that stay in L2
+	winogradPanelsAtOnce = 8         // panels that are multiplied at a time, at most
+	manyGroups           = 4         // of 32 channels
+	winogradPassed       = 16 << 20  // bytes of transformed kernels of a pass, about, for 16-bit types
 )
 
-// winogradPanels is how many panels of kernels are there at a time, of all, with
-// so many bytes each when transformed. Who takes 16 bits wants less memory: there
-// they go in passes, for each of which tiles of the other side are transformed
-// once more.
+// winogradPanels returns how many panels of kernels are transformed at a time; bytes is the
+// size of a transformed panel. Programs in 16 bits should need less memory than in float32, so
+// their kernels are transformed in passes, and the source's tiles once for each pass.
 func winogradPanels(stored gemm.Element, panels, bytes int) int {
 	if stored == gemm.F32 {
 		return panels
@@ -118,17 +113,17 @@ func winogradPanels(stored gemm.Element, panels, bytes int) int {
 	return tiling.CeilDiv(panels, tiling.CeilDiv(panels*bytes, winogradPassed))
 }
 
-// transforms reports whether k has windows for winograd.
+// transforms reports whether there are transforms for the windows of k.
 func (k *implicitGEMM) transforms() bool {
 	return k.set.Depthwise != nil && k.tiles.NR == window.VectorChannels && k.tiles.Masked && k.windows3x3()
 }
 
-// winogradPays reports whether k has so many channels and tiles that transforms cost
-// less than is saved.
+// winogradPays reports whether k has enough channels and tiles for transforms to cost less
+// than they save.
 func (k *implicitGEMM) winogradPays() bool {
 	direct, tiles := k.tileProducts()
-	// Measured: transforms of the source, of products and of kernels, in
-	// products of a tile, for each channel of the other side or for each tile.
+	// Measured: transforms of the source, of products and of kernels, in products of a tile,
+	// for each channel of the other side or for each tile.
 	return tiles*(1+16/float64(k.lanes)+10/float64(k.depth))+winogradSize*6 < direct
 }
 
@@ -138,8 +133,8 @@ func (k *convolution) windows3x3() bool {
 	return k.groups == 1 && k.Size == [3]int{1, 3, 3} && k.Stride == ones && k.Dilation == ones
 }
 
-// tileProducts is the products, for a pair of channels, of elements of the
-// window that lie within the source, and those of transformed tiles.
+// tileProducts returns the products for a pair of channels with elements of the window within
+// the source, and those with transformed tiles.
 func (k *implicitGEMM) tileProducts() (direct, tiles float64) {
 	k.eachPhase(func(p stridedPhase, taps [3][]tap) {
 		n, covered := k.Batch*p.count[0], 1
@@ -181,12 +176,11 @@ func newWinograd(b *exec.Builder, v *ir.Value, c *implicitGEMM) exec.Kernel {
 	if k.ldv = 4 * k.depth; k.ldv%product.Conflicts == 0 {
 		k.ldv += product.RowPad
 	}
-	// Kernels that L2 has no room for are multiplied element by
-	// element, for some panels of them: so tiles stay there, and most of the
-	// products until they are transformed.
-	k.held = 1
+	// Kernels that exceed L2 are multiplied element by element, for several panels at a time:
+	// so the tiles stay in L2, and most of the products until they are transformed.
+	k.panelsAtOnce = 1
 	if k.panels*winogradSize*k.depth*nr > winogradKept {
-		k.held = tiling.Even(most, winogradHeld, 1)
+		k.panelsAtOnce = tiling.Even(most, winogradPanelsAtOnce, 1)
 	}
 	k.cut(p)
 
@@ -208,20 +202,20 @@ func newWinograd(b *exec.Builder, v *ir.Value, c *implicitGEMM) exec.Kernel {
 	k.atTile = tiling.RoundUp(box, 64)
 	k.atV = k.atTile + tiling.RoundUp(tile, 64)
 	k.atM = k.atV + tiling.RoundUp(winogradSize*k.most*k.ldv, 64)
-	k.addEpilogue(b, v, max(k.atM+k.held*winogradSize*k.most*nr, k.atV+9*k.depth*nr), k.lanes)
+	k.addEpilogue(b, v, max(k.atM+k.panelsAtOnce*winogradSize*k.most*nr, k.atV+9*k.depth*nr), k.lanes)
 	k.result = product.Writer{Set: k.set, N: k.dstAll, TileN: k.lanes, Out: k.dst, To: k.to, After: k.after}
 	k.few = k.few && len(k.passes) == 1
 	k.reserveWeights(b, most*winogradSize*k.depth*nr)
 	return k
 }
 
-// cut chooses the tiles of a chunk.
+// cut decides the tiles of a chunk.
 func (k *winograd) cut(p *stridedPhase) {
 	k.across = tiling.CeilDiv(p.count[2], 2)
 	rows := tiling.CeilDiv(p.count[1], 2)
 	all := k.Batch * p.count[0] * rows * k.across
 	k.most = max(winogradBytes/(winogradSize*(k.ldv+4*k.tiles.NR)+4*k.ld), winogradTiles)
-	if k.held > 1 {
+	if k.panelsAtOnce > 1 {
 		k.most = max(k.most, winogradWide)
 	}
 	k.most = min(k.most, max(winogradTiles, tiling.CeilDiv(all, tiling.MinChunks)))
@@ -249,8 +243,7 @@ func (k *winograd) Run(r *exec.Run) {
 	}
 }
 
-// panelAt is where the transformed kernels of a panel begin, of an element of
-// transformed tiles.
+// panelAt returns the transformed kernels of a panel for an element of transformed tiles.
 func (k *winogradPass) panelAt(r *exec.Run, panel, element int) unsafe.Pointer {
 	return unsafe.Pointer(&k.packed(r)[4*k.tiles.NR*k.depth*(winogradSize*(panel-k.first)+element)])
 }
@@ -263,8 +256,8 @@ func (k transformKernels) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// kernels makes float32 of a panel of kernels, at d: for each element of the
-// window rows of the panel's channels, one for each channel of the source.
+// kernels converts a panel of kernels to float32 at d: for each element of the window a row of
+// the panel's channels for each channel of the source.
 func (k *winograd) kernels(r *exec.Run, panel int, d unsafe.Pointer) {
 	nr := k.tiles.NR
 	first := panel * nr
@@ -285,8 +278,8 @@ func (k *winograd) kernels(r *exec.Run, panel int, d unsafe.Pointer) {
 	}
 }
 
-// sumChannels is a transform of n places that lie xs bytes apart, and its
-// result ds bytes, for up to 32 channels.
+// sumChannels applies a transform to n elements, xs bytes apart, with results ds bytes apart,
+// for up to 32 channels.
 func sumChannels(set *gemm.Set, n int, at []int64, x unsafe.Pointer, xs int, d unsafe.Pointer, ds, channels int) {
 	set.Depthwise(n, len(at)/2, unsafe.Pointer(&at[0]), x, xs, unsafe.Pointer(&winogradRows[0]), 0, d, ds, 1<<channels-1)
 }
@@ -310,10 +303,10 @@ func (k *winogradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	if k.direct {
 		d = unsafe.Pointer(&r.Values[k.dst][4*(first*k.dstAll+left)])
 	}
-	// What lies between the rows of a chunk's images belongs to it, too.
+	// The memory between the rows of a chunk's images belongs to the chunk, too.
 	image := rows * p.count[2] * ld
 	for panel := k.first; panel < k.end; panel++ {
-		if (panel-k.first)%k.held == 0 {
+		if (panel-k.first)%k.panelsAtOnce == 0 {
 			k.multiply(r, w, panel, images*tiles)
 		}
 		col := panel * k.tiles.NR
@@ -334,8 +327,8 @@ func (k *winogradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// spreadTiles transforms a row of tiles of products to one or two rows of pixels
-// of the result, of so many channels.
+// spreadTiles transforms a row of tiles of products to one or two rows of pixels of the
+// result.
 func (k *winograd) spreadTiles(from, to unsafe.Pointer, pixels, rows, ld, channels int) {
 	nr, row := 4*k.tiles.NR, pixels*ld
 	whole := pixels / 2
@@ -343,7 +336,7 @@ func (k *winograd) spreadTiles(from, to unsafe.Pointer, pixels, rows, ld, channe
 		whole = 0
 	}
 	k.set.WinogradResult(whole, from, 4*k.most*nr, k.most*nr, nr, to, row, ld, 2*ld, 1<<channels-1)
-	for e, at := range k.spread { // of tiles that reach beyond the result
+	for e, at := range k.spread { // tiles can extend beyond the result
 		dy, dx := e/2, e%2
 		if n := (pixels-dx+1)/2 - whole; dy < rows && n > 0 {
 			sumChannels(k.set, n, at, unsafe.Add(from, whole*nr), nr, unsafe.Add(to, dy*row+(2*whole+dx)*ld), 2*ld, channels)
@@ -351,14 +344,14 @@ func (k *winograd) spreadTiles(from, to unsafe.Pointer, pixels, rows, ld, channe
 	}
 }
 
-// tileSteps is where transformed tiles lie: bytes from an element to the next,
-// from 32 channels to the next, and from a tile to the next.
+// tileSteps is the layout of transformed tiles: bytes from an element to the next, from 32
+// channels to the next, and from a tile to the next.
 type tileSteps struct{ element, group, tile int }
 
-// transformTiles transforms channels lo to hi-1 of the tiles of a band, in rows of
-// so many, to v: all elements of them, or, if by is nil, some by the places of what
-// they sum up. Tiles of many channels are transformed one by one: so they are
-// written in order, and not a bit of each page.
+// transformTiles transforms channels [lo, hi) of the tiles of a band, in rows of across tiles,
+// to v: all elements with by, or, if by is nil, the given elements by the offsets of their
+// terms. Tiles of many channels are transformed one by one: so memory is written in order, and
+// not a few bytes of each page.
 func (k *implicitGEMM) transformTiles(p *stridedPhase, b *band, across, lo, hi int, by gemm.Transform, elements [][]int64, v unsafe.Pointer, to tileSteps) {
 	start := b.first(p)
 	for ty := range b.rows / 2 {
@@ -384,16 +377,16 @@ func (k *implicitGEMM) transformTiles(p *stridedPhase, b *band, across, lo, hi i
 	}
 }
 
-// productsOf is where the products of an element of tiles lie, from a tile on.
+// productsOf returns the products of an element of tiles, from a tile on.
 func (k *winogradPass) productsOf(w *exec.Worker, panel, element, tile int) unsafe.Pointer {
-	return unsafe.Pointer(&w.Scratch[k.atM+4*k.tiles.NR*(((panel-k.first)%k.held*winogradSize+element)*k.most+tile)])
+	return unsafe.Pointer(&w.Scratch[k.atM+4*k.tiles.NR*(((panel-k.first)%k.panelsAtOnce*winogradSize+element)*k.most+tile)])
 }
 
-// multiply forms the products of a chunk's tiles with the panels of kernels from
-// one on whose products are formed together. Kernels that come from the third
-// cache are fetched while those before them are multiplied.
+// multiply computes the products of a chunk's tiles with the panels of kernels from first on
+// that are multiplied at a time. Kernels in L3 are prefetched while the previous ones are
+// multiplied.
 func (k *winogradPass) multiply(r *exec.Run, w *exec.Worker, first, tiles int) {
-	t, end := k.tiles, min(first+k.held, k.end)
+	t, end := k.tiles, min(first+k.panelsAtOnce, k.end)
 	nr := 4 * t.NR
 	heights := tiling.CeilDiv(tiles, t.MR)
 	for e := range winogradSize {
@@ -402,7 +395,7 @@ func (k *winogradPass) multiply(r *exec.Run, w *exec.Worker, first, tiles int) {
 			for panel := first; panel < end; panel++ {
 				weights, next := unsafe.Add(k.panelAt(r, panel, e), c*nr), unsafe.Pointer(nil)
 				switch {
-				case k.held == 1:
+				case k.panelsAtOnce == 1:
 				case panel+1 < end:
 					next = unsafe.Add(k.panelAt(r, panel+1, e), c*nr)
 				case c+n < k.depth:
@@ -418,7 +411,7 @@ func (k *winogradPass) multiply(r *exec.Run, w *exec.Worker, first, tiles int) {
 					if c == 0 {
 						s = nil
 					}
-					// A call fetches a quarter of a panel.
+					// A call prefetches a quarter of a panel.
 					if next != nil && h < 4 && t.Prefetch.Rows != nil && hi-lo >= t.MR/2 {
 						t.Prefetch.Rows[hi-lo](n, a, k.ldv, weights, nr, s, nr, d, nr, 1<<t.NR-1, unsafe.Add(next, h*(n/4)*nr), nr)
 						continue

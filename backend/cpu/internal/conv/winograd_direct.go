@@ -10,14 +10,14 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/window"
 )
 
-// Transforms add up to four elements of a tile along two axes, so they overflow
-// where a direct convolution does not, and what is not finite reaches pixels
-// that do not read it. Both show: an infinity or NaN in a transformed tile stays
-// in every pixel that it has a part in. So a finite pixel is right, and where a
-// chunk has another one, it is computed again without transforms.
+// Transforms add up to four elements of a tile along two axes. So they can overflow where a
+// direct convolution does not, and an infinity or NaN can reach pixels that do not read it.
+// Both are visible: an infinity or NaN in a transformed tile makes every pixel that depends on
+// it infinite or NaN. So a finite pixel is right, and a chunk with another pixel is computed
+// again without transforms.
 
-// exact reports whether all pixels of a chunk's result are finite: so many, of
-// cols channels, in rows of ld bytes.
+// exact reports whether all pixels of a chunk's result are finite; there are cols channels,
+// and rows of ld bytes.
 func (k *winogradPass) exact(d unsafe.Pointer, pixels, cols, ld int) bool {
 	if 4*cols == ld { // rows follow each other
 		pixels, cols = 1, pixels*cols
@@ -30,12 +30,12 @@ func (k *winogradPass) exact(d unsafe.Pointer, pixels, cols, ld int) bool {
 	return true
 }
 
-// directly computes a chunk of so many images and rows of pixels, from b on, at
-// d: the sum over the window of products of source pixels and kernels.
+// directly computes a chunk of so many images and rows of pixels, from b on, at d, as the sum
+// over the window of products of source pixels and kernels.
 func (k *winogradPass) directly(r *exec.Run, w *exec.Worker, b band, images, rows int, d unsafe.Pointer) {
 	p, t := &k.phases[0], k.tiles
 	nr, width := 4*t.NR, p.count[2]
-	kernels := unsafe.Pointer(&w.Scratch[k.atV]) // transformed tiles are not needed any more
+	kernels := unsafe.Pointer(&w.Scratch[k.atV]) // the memory of transformed tiles is free
 	heights := tiling.CeilDiv(width, t.MR)
 	for j := range images {
 		from := b
@@ -65,16 +65,16 @@ func (k *winogradPass) directly(r *exec.Run, w *exec.Worker, b band, images, row
 	}
 }
 
-// first is where the window of a band's first pixel begins, from the band's
-// start, in bytes.
+// first returns the offset of the window of a band's first pixel from the band's start, in
+// bytes.
 func (b *band) first(p *stridedPhase) int {
 	return (p.low[0]-b.low[0])*b.plane + (p.low[1]-b.low[1])*b.row + (p.low[2]-b.low[2])*b.pixel
 }
 
-// exact reports whether sums that were transformed are finite: rows of n
-// channels at d, one for each channel of the input, step bytes apart.
+// exact reports whether transformed sums are finite: rows of n channels at d, step bytes
+// apart, one for each channel of the input.
 func (k *winogradGradPass) exact(w *exec.Worker, d unsafe.Pointer, step, n int) bool {
-	// Sums of float32 in float64 are finite unless an element is not.
+	// Sums of float32 numbers in float64 are finite unless one of the numbers is not.
 	columns := lanes.ViewOf[float64](w.Scratch[k.atColumns:], n)
 	clear(columns)
 	x := unsafe.Slice((*float32)(d), (k.channels-1)*step/4+n)

@@ -13,19 +13,18 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// winogradGrad is the gradient by the kernels of a convolution that winograd is
-// for: Winograd's F(3x3, 2x2), with the transforms of winograd the other way
-// round. 2x2 pixels of the result's gradient and the 4x4 of the input that they
-// read take 16 products for each pair of channels, which are added up over all
-// tiles before they are transformed.
+// winogradGrad is the gradient by the kernels of a convolution for winograd, by Winograd's
+// F(3x3, 2x2) with the transposed transforms. 2x2 pixels of the result's gradient and the 4x4
+// of the input that they read take 16 products for each pair of channels, which are added up
+// over all tiles before they are transformed.
 //
-// The products are those of sixteen matrices: channels of the input by tiles,
-// and tiles by channels of the result. Blocks of tiles are dealt out, by their
-// number, to a fixed number of sums, and elements of transformed tiles to parts.
+// The products are sixteen matrix products: channels of the input by tiles, and tiles by
+// channels of the result. Blocks of tiles are distributed, by their index, over a fixed number
+// of partial sums, and elements of transformed tiles over parts.
 type winogradGrad struct {
 	convolution
 	set    *gemm.Set
-	input  *implicitGEMM // its bands, and those of the result's gradient
+	input  *implicitGEMM // bands of the input; grads has those of the result's gradient
 	grads  *implicitGEMM
 	across int // tiles of a row
 	down   int // rows of tiles of a band
@@ -40,34 +39,34 @@ type winogradGrad struct {
 
 	inPanels, outPanels int // of 32 channels; those of a pass, at most
 
-	ofInput, ofGrads, ofSums [][]int64      // places of what transforms sum up
-	byInput, byGrads         gemm.Transform // if there is one part: of all elements at once
+	ofInput, ofGrads, ofSums [][]int64      // offsets of the terms of transforms
+	byInput, byGrads         gemm.Transform // transforms of all elements at once, if there is one part
 
 	sumBytes      int
-	atIn, atGrads int // scratch memory of transformed tiles
+	atIn, atGrads int // offsets of transformed tiles in scratch memory
 
-	atColumns             int // scratch memory of exact
-	atGradsBand, atDirect int // and of directly
+	atColumns             int // of the sums of exact
+	atGradsBand, atDirect int // of the bands and sums of directly
 }
 
-// winogradGradPass is the task that computes the sums of channels of the result from one to
-// before another.
+// winogradGradPass is the task that computes the sums of the channels [first, end) of the
+// result.
 type winogradGradPass struct {
 	*winogradGrad
 	first, end int
 }
 
-// transformSums is the task that adds up sums of a pass and transforms them: a
+// transformSums is the task that adds up the partial sums of a pass and transforms them: a
 // panel of channels of the result, for an element of the window.
 type transformSums struct{ *winogradGradPass }
 
 const (
 	gradBytes = 768 << 10 // of the transformed tiles of a block
-	gradTiles = 64        // of a block, about, at least: for so many, sums are read and written
-	mostTiles = 192       // and at most: of 32 channels, they stay in L1
+	gradTiles = 64        // of a block, about, at least: sums are read and written once for so many
+	mostTiles = 192       // of a block, at most: those of 32 channels stay in L1
 )
 
-// transposed is a transform read the other way.
+// transposed returns the transpose of a transform.
 func transposed(m [][]float32) [][]float32 {
 	t := make([][]float32, len(m[0]))
 	for i := range t {
@@ -78,7 +77,7 @@ func transposed(m [][]float32) [][]float32 {
 	return t
 }
 
-// gradTransforms is transforms of a gradient by the kernels.
+// gradTransforms reports whether there are transforms for a gradient by the kernels.
 func (k *convolution) gradTransforms(set *gemm.Set) bool {
 	return set.Depthwise != nil && set.F32.NR == window.VectorChannels && set.F32.Inner != nil && k.windows3x3()
 }
@@ -86,10 +85,10 @@ func (k *convolution) gradTransforms(set *gemm.Set) bool {
 // winogradGradPays is winogradPays of a gradient by the kernels.
 func (k *convolution) winogradGradPays(set *gemm.Set) bool {
 	direct, tiles := k.bandsOf(set, k.a, true).tileProducts()
-	return 6*tiles*(1+16/float64(k.outs)+16/float64(k.channels)) < 7*direct // which run at six sevenths of their rate
+	return 6*tiles*(1+16/float64(k.outs)+16/float64(k.channels)) < 7*direct // direct products run at six sevenths of the rate
 }
 
-// bandsOf is the bands of the input, or of the result's gradient.
+// bandsOf returns the bands of the input, or of the result's gradient.
 func (k *convolution) bandsOf(set *gemm.Set, source int, input bool) *implicitGEMM {
 	p := &implicitGEMM{
 		convolution: *k, set: set, tiles: set.F32, source: source, stored: gemm.ElementOf[k.from], element: gemm.ElementOf[k.from], bytes: 4,
@@ -103,8 +102,8 @@ func (k *convolution) bandsOf(set *gemm.Set, source int, input bool) *implicitGE
 	return p
 }
 
-// layBands lays out bands of so many rows of tiles, whose tiles are that much
-// larger than two pixels, and returns the bytes of a copy and of a row.
+// layBands lays out bands of down rows of across tiles, whose tiles are more pixels larger
+// than two, and returns the bytes of a copied band and of its rows.
 func (k *implicitGEMM) layBands(down, across, more int) (box, row int) {
 	k.eachPhase(func(p stridedPhase, taps [3][]tap) {
 		p.copied = k.stored != gemm.F32 || p.count[1]%2+p.count[2]%2 > 0
@@ -188,7 +187,7 @@ func (k *winogradGrad) Run(r *exec.Run) {
 	}
 }
 
-// panels is the panels of channels of a pass.
+// panels returns the number of panels of channels of a pass.
 func (k *winogradGradPass) panels() int { return tiling.CeilDiv(k.end-k.first, window.VectorChannels) }
 
 func (k *winogradGradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
@@ -225,8 +224,7 @@ func (k *winogradGradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// multiply adds the products of an element of some tiles to its sums, or begins
-// them.
+// multiply adds the products of an element of some tiles to its sums, or begins the sums.
 func (k *winogradGradPass) multiply(w *exec.Worker, sums unsafe.Pointer, element, tiles int, begins bool) {
 	const row = 4 * window.VectorChannels
 	t, panels := k.set.F32, k.panels()

@@ -15,7 +15,7 @@ import (
 // of the value it holds: the operands come first, then the results of instructions,
 // then a buffer for the intermediate type of conversions.
 type code struct {
-	domain     []lanes.Type
+	laneTypes  []lanes.Type
 	offset     []int  // of the block buffer in scratch memory; -1: none, or the value is read or written in place
 	used       []bool // operands that are read
 	single     []bool // scalar operands that loops take as a number, so that one element is enough
@@ -23,12 +23,12 @@ type code struct {
 	exec       []lanes.Loop
 	results    []result
 	draw       *flagDraw
-	drop       *dropLoop // or nil
-	ahead      []int     // operands that slow loops prefetch a block ahead
-	step       int       // elements per call of the loops
-	prefetches bool      // whether the operands' next elements are prefetched meanwhile
-	bytes      int       // scratch memory
-	cost       int       // per element, in simple operations
+	dropout    *dropoutLoop // or nil
+	prefetched []int        // operands that slow loops prefetch a block ahead
+	step       int          // elements per call of the loops
+	prefetches bool         // whether the operands' next elements are prefetched meanwhile
+	bytes      int          // scratch memory
+	cost       int          // per element, in simple operations
 }
 
 // result is a result of a body.
@@ -56,8 +56,8 @@ type instr struct {
 	stored  bool          // read only by a store to its 16-bit type, which rounds
 	chain   *chainPattern // pattern of the loop that computes this and earlier instructions, or nil
 	draws   bool          // drawn by flagDraw
-	half    lanes.Loop    // low-precision loop, or nil
-	numbers bool          // half takes scalars as numbers
+	low     lanes.Loop    // low-precision loop, or nil
+	numbers bool          // low takes scalars as numbers
 }
 
 // compileBody compiles a body. Its results are the last instruction and then the extra
@@ -66,12 +66,12 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 	in := len(body.Inputs)
 	through := in + len(body.Code)
 	c := &code{
-		domain:  make([]lanes.Type, through+1),
-		offset:  make([]int, through+1),
-		used:    make([]bool, in),
-		single:  make([]bool, in),
-		raw:     make([]bool, in),
-		results: slices.Clone(outs),
+		laneTypes: make([]lanes.Type, through+1),
+		offset:    make([]int, through+1),
+		used:      make([]bool, in),
+		single:    make([]bool, in),
+		raw:       make([]bool, in),
+		results:   slices.Clone(outs),
 	}
 	types := append([]dtype.DType(nil), body.Inputs...)
 	for i := range types {
@@ -83,10 +83,10 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 		types = append(types, i.DType)
 	}
 	for i, d := range types {
-		c.domain[i] = lanes.TypeOf(d)
+		c.laneTypes[i] = lanes.TypeOf(d)
 		c.offset[i] = -1
 	}
-	c.domain[through], c.offset[through] = lanes.F64, -1 // the widest type
+	c.laneTypes[through], c.offset[through] = lanes.F64, -1 // the widest type
 
 	list := resolve(body, types)
 	c.resultsOf(body, types, list)
@@ -103,30 +103,30 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 	}
 	c.cost = max(c.cost, 1)
 	c.findDraw(operands, list)
-	list, half := c.halves(list, operands)
-	if !half {
+	list, low := c.lowPrecision(list, operands)
+	if !low {
 		for i := range list {
 			ins := &list[i]
 			ins.stored = ins.DType.Is16() && c.storedAlone(ins, list)
 		}
-		c.storeHalves(list)
+		c.store16(list)
 		list = needed(c.chained(list, operands), c.results)
 		c.place(operands, list)
 	}
-	c.findAhead(operands, list)
+	c.findPrefetched(operands, list)
 	c.findSingles(operands, list)
 	c.allocate(operands, list)
-	c.findDrop(operands, list)
+	c.findDropout(operands, list)
 	for i, ins := range list {
 		if ins.draws {
 			continue
 		}
-		if ins.half != nil {
-			c.exec = append(c.exec, ins.half)
+		if ins.low != nil {
+			c.exec = append(c.exec, ins.low)
 			continue
 		}
 		f := c.loop(ins, operands, through)
-		if at := i - 2; at >= 0 && moveTogether(list[at:i+1]) {
+		if at := i - 2; at >= 0 && updatesMoments(list[at:i+1]) {
 			last := len(c.exec) - 2
 			c.exec = append(c.exec[:last], momentsExec(list[at:i+1], operands, [3]lanes.Loop{c.exec[last], c.exec[last+1], f}))
 			continue
@@ -216,7 +216,7 @@ func (c *code) roundLater(list []instr) {
 		}
 		for j, a := range ins.args[1:] {
 			k := slices.IndexFunc(list, func(o instr) bool { return o.dst == a })
-			if k < 0 || list[k].Op != op.Cast || c.domain[list[k].args[0]] != lanes.F32 || c.isResult(a) {
+			if k < 0 || list[k].Op != op.Cast || c.laneTypes[list[k].args[0]] != lanes.F32 || c.isResult(a) {
 				continue
 			}
 			ins.args[1+j], ins.DType = list[k].args[0], dtype.Float32
@@ -224,17 +224,17 @@ func (c *code) roundLater(list []instr) {
 	}
 }
 
-// storeHalves chooses the stores of 16-bit results that are computed in float32:
+// store16 chooses the stores of 16-bit results that are computed in float32:
 // without rounding if the numbers have the type's precision already, and non-temporal
 // where that is wanted.
-func (c *code) storeHalves(list []instr) {
+func (c *code) store16(list []instr) {
 	v := vec.Current()
 	for k := range c.results {
 		r := &c.results[k]
 		if !r.DType.Is16() {
 			continue
 		}
-		if v == nil || r.store == nil || c.domain[r.reg] != lanes.F32 {
+		if v == nil || r.store == nil || c.laneTypes[r.reg] != lanes.F32 {
 			r.nonTemporal = false
 			continue
 		}
@@ -266,7 +266,7 @@ func (c *code) storeHalves(list []instr) {
 
 // castsThrough reports whether a conversion needs an intermediate type.
 func (c *code) castsThrough(ins instr) bool {
-	return ins.Op == op.Cast && !lanes.Native(ins.DType) && !(ins.DType.Is16() && c.domain[ins.args[0]] == lanes.F32)
+	return ins.Op == op.Cast && !lanes.Native(ins.DType) && !(ins.DType.Is16() && c.laneTypes[ins.args[0]] == lanes.F32)
 }
 
 func readLater(list []instr, reg int) bool {
@@ -299,7 +299,7 @@ func (c *code) copyOperand(operands []operand) {
 	switch {
 	case lanes.Native(r.DType):
 		r.copied = true
-		c.domain[r.reg] = lanes.TypeOf(r.DType)
+		c.laneTypes[r.reg] = lanes.TypeOf(r.DType)
 	case d == r.DType:
 		r.store = func(data, reg []byte) { lanes.Store(data, reg, d) }
 	case r.DType.Is16() && d == dtype.Float32 && !r.nonTemporal:
@@ -336,13 +336,13 @@ func (c *code) place(operands []operand, list []instr) {
 		if r.nonTemporal || !lanes.Native(r.DType) || slices.ContainsFunc(c.results[:k], func(o result) bool { return o.reg == r.reg && o.direct }) {
 			continue
 		}
-		if c.domain[r.reg] != lanes.TypeOf(r.DType) {
+		if c.laneTypes[r.reg] != lanes.TypeOf(r.DType) {
 			continue // the store converts
 		}
-		made := slices.IndexFunc(list, func(ins instr) bool { return ins.dst == r.reg })
+		def := slices.IndexFunc(list, func(ins instr) bool { return ins.dst == r.reg })
 		r.direct = true
 		for i, o := range operands {
-			if o.slot == r.slot && (readLater(list[made+1:], i) || c.isResult(i)) {
+			if o.slot == r.slot && (readLater(list[def+1:], i) || c.isResult(i)) {
 				r.direct = false
 			}
 		}
@@ -378,7 +378,7 @@ func readAsFloat(body *op.Body, i int) bool {
 // readsMemory reports whether loops can read operand i in place. With several results
 // they cannot read one that is stored later: another result might overwrite it first.
 func (c *code) readsMemory(i int, o operand) bool {
-	return c.raw[i] || o.Producer == nil && lanes.Native(o.DType) && lanes.TypeOf(o.DType) == c.domain[i] && (len(c.results) == 1 || !c.isResult(i))
+	return c.raw[i] || o.Producer == nil && lanes.Native(o.DType) && lanes.TypeOf(o.DType) == c.laneTypes[i] && (len(c.results) == 1 || !c.isResult(i))
 }
 
 // changesNothing reports whether an instruction is the identity.
@@ -396,7 +396,7 @@ func changesNothing(ins op.Instr, from dtype.DType) bool {
 // for the result of that instruction. Scalars, which are loaded once for many blocks,
 // and results that are stored at the end keep theirs.
 func (c *code) allocate(operands []operand, list []instr) {
-	end := make([]int, len(c.domain)) // last instruction that reads the value
+	end := make([]int, len(c.laneTypes)) // last instruction that reads the value
 	for i, ins := range list {
 		for _, a := range ins.args {
 			end[a] = i
@@ -413,7 +413,7 @@ func (c *code) allocate(operands []operand, list []instr) {
 	}
 	free := map[int][]int{}
 	take := func(v int) {
-		size := c.domain[v].Size() * lanes.Block
+		size := c.laneTypes[v].Size() * lanes.Block
 		if v < len(operands) && operands[v].pattern() { // its own, larger buffer
 			c.offset[v] = c.bytes
 			c.bytes += 2 * size
@@ -433,7 +433,7 @@ func (c *code) allocate(operands []operand, list []instr) {
 		c.bytes += size
 	}
 	if slices.ContainsFunc(list, c.castsThrough) {
-		take(len(c.domain) - 1)
+		take(len(c.laneTypes) - 1)
 	}
 	for i, o := range operands {
 		if o.Access != Full || !c.readsMemory(i, o) {
@@ -444,7 +444,7 @@ func (c *code) allocate(operands []operand, list []instr) {
 		for j, a := range ins.args {
 			held := a < len(operands) && (operands[a].Access == scalar || operands[a].pattern())
 			if end[a] == i && c.offset[a] >= 0 && !held && !slices.Contains(ins.args[:j], a) {
-				size := c.domain[a].Size() * lanes.Block
+				size := c.laneTypes[a].Size() * lanes.Block
 				free[size] = append(free[size], c.offset[a])
 			}
 		}

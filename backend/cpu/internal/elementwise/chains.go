@@ -116,9 +116,9 @@ func (c *code) chained(list []instr, operands []operand) []instr {
 	if vec.Current() == nil {
 		return list
 	}
-	m := matcher{domain: c.domain, operands: operands, made: map[int]*instr{}, reads: map[int]int{}}
+	m := matcher{laneTypes: c.laneTypes, operands: operands, defs: map[int]*instr{}, reads: map[int]int{}}
 	for i := range list {
-		m.made[list[i].dst] = &list[i]
+		m.defs[list[i].dst] = &list[i]
 		for _, a := range list[i].args {
 			m.reads[a]++
 		}
@@ -151,10 +151,10 @@ type binding [11]int
 var unbound = binding{-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}
 
 type matcher struct {
-	domain   []lanes.Type // lane types of block buffers
-	operands []operand
-	made     map[int]*instr
-	reads    map[int]int
+	laneTypes []lanes.Type // lane types of block buffers
+	operands  []operand
+	defs      map[int]*instr
+	reads     map[int]int
 }
 
 // match reports whether block buffer reg is computed as p describes, and binds leaves.
@@ -168,13 +168,13 @@ func (m *matcher) match(p *pattern, reg int, root bool, b *binding) bool {
 		case p.leaf == 'k':
 			at, want = len(b)-1, lanes.Bool
 		}
-		if number != m.number(reg) || m.domain[reg] != want || b[at] >= 0 && b[at] != reg {
+		if number != m.number(reg) || m.laneTypes[reg] != want || b[at] >= 0 && b[at] != reg {
 			return false
 		}
 		b[at] = reg
 		return true
 	}
-	ins := m.made[reg]
+	ins := m.defs[reg]
 	if ins == nil || ins.Op != p.op || ins.DType != dtype.Float32 && (root || !ins.Op.Info().Selects || !ins.DType.Is16()) || !root && m.reads[reg] > 1 {
 		return false
 	}
@@ -252,20 +252,20 @@ func chainExec(ins instr, operands []operand, through int) lanes.Loop {
 	}
 	f := ins.chain.slow(vec.Current())
 	return func(r [][]byte, n int) {
-		var ahead [mostAhead]unsafe.Pointer
-		for i := range ahead {
-			ahead[i] = unsafe.Pointer(unsafe.SliceData(r[dst]))
+		var prefetched [mostPrefetched]unsafe.Pointer
+		for i := range prefetched {
+			prefetched[i] = unsafe.Pointer(unsafe.SliceData(r[dst]))
 			if next := r[through+1+i]; len(next) > 0 {
-				ahead[i] = unsafe.Pointer(unsafe.SliceData(next))
+				prefetched[i] = unsafe.Pointer(unsafe.SliceData(next))
 			}
 		}
-		f(vector(r, dst, n), vector(r, in[0], n), vector(r, in[1], n), vector(r, in[2], n), number(r, 0), number(r, 1), ahead)
+		f(vector(r, dst, n), vector(r, in[0], n), vector(r, in[1], n), vector(r, in[2], n), number(r, 0), number(r, 1), prefetched)
 	}
 }
 
-// moveTogether reports whether three instructions are vec.Set.Moments: both moments of
+// updatesMoments reports whether three instructions are vec.Set.Moments: both moments of
 // a gradient and the step.
-func moveTogether(list []instr) bool {
+func updatesMoments(list []instr) bool {
 	first, second, step := byRole(list)
 	return first != nil && second != nil && step == &list[2] &&
 		step.args[1] == first.dst && step.args[2] == second.dst && first.args[1] == second.args[1]
@@ -289,7 +289,7 @@ func byRole(list []instr) (first, second, step *instr) {
 
 // momentsExec computes three instructions in one loop if the moments are updated in
 // place, as in training steps.
-func momentsExec(list []instr, operands []operand, apart [3]lanes.Loop) lanes.Loop {
+func momentsExec(list []instr, operands []operand, separate [3]lanes.Loop) lanes.Loop {
 	first, second, step := byRole(list)
 	numbers := slices.Concat(first.args[2:], second.args[2:], step.args[3:])
 	to, from := [3]int{first.dst, second.dst, step.dst}, [3]int{first.args[0], second.args[0], step.args[0]}
@@ -297,7 +297,7 @@ func momentsExec(list []instr, operands []operand, apart [3]lanes.Loop) lanes.Lo
 	return func(r [][]byte, n int) {
 		start := func(reg int) *byte { return unsafe.SliceData(r[reg]) }
 		if start(to[0]) != start(from[0]) || start(to[1]) != start(from[1]) || start(to[2]) == start(gradient) {
-			for _, f := range apart {
+			for _, f := range separate {
 				f(r, n)
 			}
 			return
@@ -312,17 +312,17 @@ func momentsExec(list []instr, operands []operand, apart [3]lanes.Loop) lanes.Lo
 	}
 }
 
-// mostAhead is the most operands that a slow loop can prefetch.
-const mostAhead = 4
+// mostPrefetched is the most operands that a slow loop can prefetch.
+const mostPrefetched = 4
 
-// findAhead picks the operands that slow loops prefetch one block ahead.
-func (c *code) findAhead(operands []operand, list []instr) {
+// findPrefetched picks the operands that slow loops prefetch one block ahead.
+func (c *code) findPrefetched(operands []operand, list []instr) {
 	if !slices.ContainsFunc(list, func(ins instr) bool { return ins.chain != nil && ins.chain.slow != nil }) {
 		return
 	}
 	for i, o := range operands {
-		if o.Access == Full && o.DType == dtype.Float32 && o.slot.Place != ir.Nowhere && len(c.ahead) < mostAhead {
-			c.ahead = append(c.ahead, i)
+		if o.Access == Full && o.DType == dtype.Float32 && o.slot.Place != ir.Nowhere && len(c.prefetched) < mostPrefetched {
+			c.prefetched = append(c.prefetched, i)
 		}
 	}
 }
@@ -367,7 +367,7 @@ func (c *code) findDraw(operands []operand, list []instr) {
 		}
 		from := ins.args[0]
 		numbers, ok := operands[from].Producer.(*random)
-		if !ok || !numbers.halves || vec.Current() == nil || c.isResult(from) || slices.ContainsFunc(list, func(o instr) bool { return o.dst != ins.dst && slices.Contains(o.args, from) }) {
+		if !ok || !numbers.bits16 || vec.Current() == nil || c.isResult(from) || slices.ContainsFunc(list, func(o instr) bool { return o.dst != ins.dst && slices.Contains(o.args, from) }) {
 			continue
 		}
 		ins.draws, ins.args = true, ins.args[1:]

@@ -8,24 +8,24 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// dropLoop is the loop of a body that is a dropout or its gradient: kept elements are
+// dropoutLoop is the loop of a body that is a dropout or its gradient: kept elements are
 // scaled, the others are 0, from memory to memory. Loads and stores overlap the
 // generation of random numbers.
-type dropLoop struct {
+type dropoutLoop struct {
 	operand      int // index of the dropped operand
 	factor, none int // block buffers: the scale and the value of dropped elements
 	scale        vec.PhiloxScale
 	size         int // of an element
 }
 
-// findDrop looks for a body that compares random numbers and selects by the result.
-func (c *code) findDrop(operands []operand, list []instr) {
+// findDropout looks for a body that compares random numbers and selects by the result.
+func (c *code) findDropout(operands []operand, list []instr) {
 	v := vec.Current()
 	if c.draw == nil || v.PhiloxScale.F32 == nil || len(list) != 2 || len(c.results) != 1 || !list[0].draws {
 		return
 	}
 	ins, r := &list[1], &c.results[0]
-	if ins.half == nil && (ins.chain == nil || ins.chain.masked == nil) || ins.dst != r.reg {
+	if ins.low == nil && (ins.chain == nil || ins.chain.masked == nil) || ins.dst != r.reg {
 		return
 	}
 	var numbers, rows []int
@@ -50,19 +50,19 @@ func (c *code) findDrop(operands []operand, list []instr) {
 	}
 	scale := map[dtype.DType]vec.PhiloxScale{dtype.Float32: all.F32, dtype.Float16: all.F16, dtype.BFloat16: all.BF16}[r.DType]
 	if scale != nil {
-		c.drop = &dropLoop{rows[0], numbers[0], numbers[1], scale, r.DType.Size()}
+		c.dropout = &dropoutLoop{rows[0], numbers[0], numbers[1], scale, r.DType.Size()}
 	}
 }
 
 // run computes elements from lo on, as many before hi as it can, and returns the end.
 // It computes none if d is nil or elsewhere is true.
-func (d *dropLoop) run(r *exec.Run, k *Chain, c *code, regs [][]byte, lo, hi int, elsewhere bool) int {
+func (d *dropoutLoop) run(r *exec.Run, k *Chain, c *code, regs [][]byte, lo, hi int, elsewhere bool) int {
 	if d == nil || elsewhere {
 		return lo
 	}
 	number := func(reg int) float32 { return dtype.View[float32](regs[reg])[0] }
 	s, all := number(d.factor), c.draw.random.of(r)
-	bound, none := halfBound(number(c.draw.number))
+	bound, none := bound16(number(c.draw.number))
 	if lo%8 != 0 || none || !(s > 0 && s <= math.MaxFloat32) || math.Float32bits(number(d.none)) != 0 {
 		return lo
 	}

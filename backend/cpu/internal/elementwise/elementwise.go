@@ -94,16 +94,16 @@ func New(b *exec.Builder, v *ir.Value) exec.Kernel {
 	for i := range 1 + len(body.ExtraOutputs) { // extra outputs follow their value
 		at := b.At(v) + i
 		k.outs = append(k.outs, at)
-		around := k.storesNonTemporal(b.Graph, at)
-		k.fence = k.fence || around
-		outs = append(outs, result{slot: b.Graph.Values[at].Slot, nonTemporal: around})
+		nonTemporal := k.storesNonTemporal(b.Graph, at)
+		k.fence = k.fence || nonTemporal
+		outs = append(outs, result{slot: b.Graph.Values[at].Slot, nonTemporal: nonTemporal})
 	}
 	k.compile(b, body, outs)
-	halves := slices.ContainsFunc(k.Operands, func(o operand) bool { return o.Access == Full && o.DType.Is16() })
+	has16 := slices.ContainsFunc(k.Operands, func(o operand) bool { return o.Access == Full && o.DType.Is16() })
 	// Prefetching pays for 16-bit operands, or while random numbers are drawn. Slow loops
 	// prefetch their operands themselves.
 	for _, c := range k.variants {
-		c.prefetches = vec.Current() != nil && k.n >= fromMemory && (halves || c.draw != nil) && len(c.ahead) == 0
+		c.prefetches = vec.Current() != nil && k.n >= fromMemory && (has16 || c.draw != nil) && len(c.prefetched) == 0
 	}
 	// Chunks are whole blocks of one or two microseconds, and longer if there are many:
 	// memory is read faster in long runs.
@@ -151,7 +151,7 @@ func (k *Chain) compile(b *exec.Builder, body *op.Body, outs []result) {
 		}
 		k.variants = append(k.variants, compileBody(chosen, k.Operands, outs))
 	}
-	b.ReserveBlocks(len(k.Operands) + len(body.Code) + 1 + mostAhead)
+	b.ReserveBlocks(len(k.Operands) + len(body.Code) + 1 + mostPrefetched)
 }
 
 // onlyChooses reports whether operand i is used only as the condition of Wheres.
@@ -310,32 +310,32 @@ func (k *Chain) span(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, fir
 // stretch is span for elements for which short rows do not change.
 func (k *Chain) stretch(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, first []byte) {
 	c := k.variant(r)
-	ahead := regs[len(c.offset):][:mostAhead]
-	clear(ahead)
-	regs = regs[:len(c.offset)+mostAhead]
+	prefetched := regs[len(c.offset):][:mostPrefetched]
+	clear(prefetched)
+	regs = regs[:len(c.offset)+mostPrefetched]
 	begin := lo
 	for i := range k.Operands { // loaded once per chunk
 		o := &k.Operands[i]
-		size := c.domain[i].Size()
+		size := c.laneTypes[i].Size()
 		switch {
 		case !c.used[i]:
 		case o.Access == scalar:
 			regs[i] = c.number(r, scratch, o, i, min(lanes.Block, hi-lo))
 		case o.pattern() && lo%o.Period+hi-lo <= o.Period: // a part of a row
 			at, n := lo%o.Period, hi-lo
-			lanes.Load(scratch[c.offset[i]+at*size:][:n*size], o.row(r.Values[o.Pos], lo)[at*o.DType.Size():][:n*o.DType.Size()], o.DType, c.domain[i])
+			lanes.Load(scratch[c.offset[i]+at*size:][:n*size], o.row(r.Values[o.Pos], lo)[at*o.DType.Size():][:n*o.DType.Size()], o.DType, c.laneTypes[i])
 		case o.pattern():
 			pattern := scratch[c.offset[i]:][:(o.Period+min(lanes.Block, hi-lo))*size]
-			lanes.Load(pattern[:o.Period*size], o.row(r.Values[o.Pos], lo), o.DType, c.domain[i])
+			lanes.Load(pattern[:o.Period*size], o.row(r.Values[o.Pos], lo), o.DType, c.laneTypes[i])
 			exec.Repeat(pattern, o.Period*size)
 		}
 	}
 	for i := len(k.Operands); i < len(c.offset); i++ {
 		if c.offset[i] >= 0 {
-			regs[i] = scratch[c.offset[i]:][:lanes.Block*c.domain[i].Size()]
+			regs[i] = scratch[c.offset[i]:][:lanes.Block*c.laneTypes[i].Size()]
 		}
 	}
-	lo = c.drop.run(r, k, c, regs, lo, hi, first != nil)
+	lo = c.dropout.run(r, k, c, regs, lo, hi, first != nil)
 	step := c.step
 	if k.n < fromMemory {
 		step = lanes.Block
@@ -348,12 +348,12 @@ func (k *Chain) stretch(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, 
 		}
 		if a := c.results[0].reg; c.results[0].copied && (a > 0 || first == nil) && k.Operands[a].Access != scalar {
 			o := &k.Operands[a]
-			o.fetch(r, k.memory(r, c, 0, lo, n), r.Values[o.Pos], lo, n, c.domain[a])
+			o.load(r, k.memory(r, c, 0, lo, n), r.Values[o.Pos], lo, n, c.laneTypes[a])
 			continue
 		}
 		for i := range k.Operands {
 			o := &k.Operands[i]
-			size := c.domain[i].Size()
+			size := c.laneTypes[i].Size()
 			data, lo := r.Values[o.Pos], lo
 			if i == 0 && first != nil {
 				data, lo = first, lo-begin
@@ -370,15 +370,15 @@ func (k *Chain) stretch(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, 
 				regs[i] = data[at*size : (at+n)*size]
 			default:
 				regs[i] = scratch[c.offset[i]:][:n*size]
-				o.fetch(r, regs[i], data, lo, n, c.domain[i])
+				o.load(r, regs[i], data, lo, n, c.laneTypes[i])
 			}
 		}
-		for i, a := range c.ahead {
+		for i, a := range c.prefetched {
 			if k.n < fromMemory {
 				break
 			}
 			o := &k.Operands[a]
-			ahead[i] = r.Values[o.Pos][min(k.n, lo+step)*o.DType.Size():]
+			prefetched[i] = r.Values[o.Pos][min(k.n, lo+step)*o.DType.Size():]
 		}
 		if c.prefetches {
 			k.prefetch(r, lo+step, min(hi, lo+2*step))
@@ -402,7 +402,7 @@ func (k *Chain) stretch(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, 
 			case o.nonTemporal && o.store != nil:
 				vec.Current().CopyNT(k.memory(r, c, i, lo, n), regs[o.reg][:n*o.DType.Size()])
 			case o.store != nil:
-				o.store(k.memory(r, c, i, lo, n), regs[o.reg][:n*c.domain[o.reg].Size()])
+				o.store(k.memory(r, c, i, lo, n), regs[o.reg][:n*c.laneTypes[o.reg].Size()])
 			}
 		}
 	}
@@ -410,12 +410,12 @@ func (k *Chain) stretch(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, 
 
 // number returns the block buffer of scalar operand i, for up to n elements.
 func (c *code) number(r *exec.Run, scratch []byte, o *operand, i, n int) []byte {
-	size := c.domain[i].Size()
+	size := c.laneTypes[i].Size()
 	if c.single[i] {
 		n = 1
 	}
 	reg := scratch[c.offset[i]:][:n*size]
-	lanes.Load(reg[:size], r.Values[o.Pos], o.DType, c.domain[i])
+	lanes.Load(reg[:size], r.Values[o.Pos], o.DType, c.laneTypes[i])
 	exec.Repeat(reg, size)
 	return reg
 }
@@ -454,8 +454,8 @@ func (o *operand) row(data []byte, lo int) []byte {
 	return data[:o.Period*s]
 }
 
-// fetch reads the elements or lets their producer compute them.
-func (o *operand) fetch(r *exec.Run, reg, data []byte, lo, n int, to lanes.Type) {
+// load reads the elements or lets their producer compute them.
+func (o *operand) load(r *exec.Run, reg, data []byte, lo, n int, to lanes.Type) {
 	if o.Producer != nil {
 		o.Producer.Produce(r, lo, dtype.View[float32](reg)[:n])
 		return

@@ -26,8 +26,8 @@ type Epilogue struct {
 const StripElements = 4 * lanes.Block
 
 // NewEpilogue returns the epilogue of v, a product with cols columns, or nil if it has
-// none. own is the number of the product's own arguments.
-func NewEpilogue(b *exec.Builder, v *ir.Value, own, cols int) *Epilogue {
+// none. args is the number of the product's own arguments.
+func NewEpilogue(b *exec.Builder, v *ir.Value, args, cols int) *Epilogue {
 	if v.Attr.Body == nil {
 		return nil
 	}
@@ -37,7 +37,7 @@ func NewEpilogue(b *exec.Builder, v *ir.Value, own, cols int) *Epilogue {
 		held = dtype.Float32
 	}
 	k.Operands = append(k.Operands, operand{DType: held})
-	for _, a := range v.Args[own:] {
+	for _, a := range v.Args[args:] {
 		k.operand(b, a, v.Type.Shape)
 	}
 	k.compile(b, v.Attr.Body, []result{{slot: v.Slot}})
@@ -89,15 +89,15 @@ func (e *Epilogue) Parts(r *exec.Run, w *exec.Worker, at, step, n, cols, tileCol
 	c := e.variant(r)
 	scratch := w.Scratch[e.base+e.bufferBytes(tileCols):]
 	room := func(i, size int) []byte { return scratch[e.gather+i*gatherBytes:][:n*cols*size] }
-	regs := w.Blocks[:len(c.offset)+mostAhead]
+	regs := w.Blocks[:len(c.offset)+mostPrefetched]
 	clear(regs[len(c.offset):])
 	for i := len(e.Operands); i < len(c.offset); i++ {
 		if c.offset[i] >= 0 {
-			regs[i] = scratch[c.offset[i]:][:lanes.Block*c.domain[i].Size()]
+			regs[i] = scratch[c.offset[i]:][:lanes.Block*c.laneTypes[i].Size()]
 		}
 	}
 	for i := range e.Operands {
-		o, size := &e.Operands[i], c.domain[i].Size()
+		o, size := &e.Operands[i], c.laneTypes[i].Size()
 		switch {
 		case i == 0:
 			regs[i] = product
@@ -106,12 +106,12 @@ func (e *Epilogue) Parts(r *exec.Run, w *exec.Worker, at, step, n, cols, tileCol
 			regs[i] = c.number(r, scratch, o, i, n*cols)
 		case o.Access == ByRow && o.Period == e.cols && o.Every == 0: // a bias, the same for all rows
 			regs[i] = room(i, size)
-			o.fetch(r, regs[i][:cols*size], r.Values[o.Pos], at, cols, c.domain[i])
+			o.load(r, regs[i][:cols*size], r.Values[o.Pos], at, cols, c.laneTypes[i])
 			exec.Repeat(regs[i], cols*size)
 		default:
 			regs[i] = room(i, size)
 			for j := range n {
-				o.fetch(r, regs[i][j*cols*size:][:cols*size], r.Values[o.Pos], at+j*step, cols, c.domain[i])
+				o.load(r, regs[i][j*cols*size:][:cols*size], r.Values[o.Pos], at+j*step, cols, c.laneTypes[i])
 			}
 		}
 	}
@@ -122,7 +122,7 @@ func (e *Epilogue) Parts(r *exec.Run, w *exec.Worker, at, step, n, cols, tileCol
 	for _, f := range c.exec {
 		f(regs, n*cols)
 	}
-	size := c.domain[o.reg].Size()
+	size := c.laneTypes[o.reg].Size()
 	for j := range n {
 		to, reg := e.memory(r, c, 0, at+j*step, cols), regs[o.reg][j*cols*size:][:cols*size]
 		switch {

@@ -9,16 +9,16 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// halves compiles a body of one or two 16-bit operations to one loop from memory to
+// lowPrecision compiles a body of one or two 16-bit operations to one loop from memory to
 // memory, if package vec has it; otherwise each operation is a pass over the cache,
 // with two more for conversions. It reports whether it did. Draws stay in the list.
-func (c *code) halves(list []instr, operands []operand) ([]instr, bool) {
+func (c *code) lowPrecision(list []instr, operands []operand) ([]instr, bool) {
 	v := vec.Current()
 	if v == nil || len(c.results) != 1 || !c.results[0].DType.Is16() || len(list) == 0 {
 		return list, false
 	}
 	r := &c.results[0]
-	m := halfMatcher{c: c, operands: operands, list: list, dtype: r.DType, set: &v.LowPrecisionF16}
+	m := lowMatcher{c: c, operands: operands, list: list, dtype: r.DType, set: &v.LowPrecisionF16}
 	if r.DType == dtype.BFloat16 {
 		m.set = &v.LowPrecisionBF16
 	}
@@ -36,7 +36,7 @@ func (c *code) halves(list []instr, operands []operand) ([]instr, bool) {
 		}
 	}
 	whole := *m.by(r.reg)
-	whole.args, whole.half = args, f
+	whole.args, whole.low = args, f
 	whole.numbers = whole.Op == op.Where || whole.DType == dtype.Float32
 	r.direct = !r.nonTemporal
 	if drawn >= 0 {
@@ -45,8 +45,8 @@ func (c *code) halves(list []instr, operands []operand) ([]instr, bool) {
 	return []instr{whole}, true
 }
 
-// halfMatcher looks for low-precision loops of package vec.
-type halfMatcher struct {
+// lowMatcher looks for low-precision loops of package vec.
+type lowMatcher struct {
 	c        *code
 	operands []operand
 	list     []instr
@@ -55,20 +55,20 @@ type halfMatcher struct {
 }
 
 // memory reports whether operand i can be read in place.
-func (m *halfMatcher) memory(i int) bool {
+func (m *lowMatcher) memory(i int) bool {
 	return i < len(m.operands) && m.operands[i].Access == Full && m.operands[i].Producer == nil && m.operands[i].DType == m.dtype
 }
 
 // row reports whether operand i has the type, but must be loaded into a block buffer.
-func (m *halfMatcher) row(i int) bool {
+func (m *lowMatcher) row(i int) bool {
 	return i < len(m.operands) && m.operands[i].DType == m.dtype && !m.memory(i) && m.operands[i].Producer == nil
 }
 
 // number reports whether operand i is a scalar of the type.
-func (m *halfMatcher) number(i int) bool { return m.row(i) && m.operands[i].Access == scalar }
+func (m *lowMatcher) number(i int) bool { return m.row(i) && m.operands[i].Access == scalar }
 
 // by returns the instruction that computes reg, or nil.
-func (m *halfMatcher) by(reg int) *instr {
+func (m *lowMatcher) by(reg int) *instr {
 	if i := slices.IndexFunc(m.list, func(ins instr) bool { return ins.dst == reg }); i >= 0 {
 		return &m.list[i]
 	}
@@ -77,7 +77,7 @@ func (m *halfMatcher) by(reg int) *instr {
 
 // match returns the loop that computes reg, the block buffers it reads, and how many
 // instructions it replaces.
-func (m *halfMatcher) match(reg int) (f lanes.Loop, args []int, count int) {
+func (m *lowMatcher) match(reg int) (f lanes.Loop, args []int, count int) {
 	ins := m.by(reg)
 	if ins == nil || ins.draws {
 		return nil, nil, 0
@@ -104,7 +104,7 @@ func (m *halfMatcher) match(reg int) (f lanes.Loop, args []int, count int) {
 }
 
 // arithmetic matches an operation on two operands, the second of which may be a row.
-func (m *halfMatcher) arithmetic(ins *instr, dst int, relu bool) (lanes.Loop, []int) {
+func (m *lowMatcher) arithmetic(ins *instr, dst int, relu bool) (lanes.Loop, []int) {
 	a, b := ins.args[0], ins.args[1]
 	if !m.memory(a) && ins.Op != op.Sub {
 		a, b = b, a
@@ -132,7 +132,7 @@ func (m *halfMatcher) arithmetic(ins *instr, dst int, relu bool) (lanes.Loop, []
 }
 
 // choice matches the gradient of a relu, or a dropout: a Where on scaled numbers.
-func (m *halfMatcher) choice(ins *instr, dst int) (f lanes.Loop, args []int, count int) {
+func (m *lowMatcher) choice(ins *instr, dst int) (f lanes.Loop, args []int, count int) {
 	c, yes, no := m.by(ins.args[0]), ins.args[1], ins.args[2]
 	if !m.number(no) {
 		return nil, nil, 0
@@ -161,7 +161,7 @@ func (m *halfMatcher) choice(ins *instr, dst int) (f lanes.Loop, args []int, cou
 }
 
 // scaledChoice matches the gradient of a dropout: numbers are scaled after the Where.
-func (m *halfMatcher) scaledChoice(ins *instr, dst int) (f lanes.Loop, args []int, count int) {
+func (m *lowMatcher) scaledChoice(ins *instr, dst int) (f lanes.Loop, args []int, count int) {
 	c, s := m.by(ins.args[0]), ins.args[1]
 	if c == nil {
 		c, s = m.by(ins.args[1]), ins.args[0]
@@ -180,7 +180,7 @@ func (m *halfMatcher) scaledChoice(ins *instr, dst int) (f lanes.Loop, args []in
 }
 
 // flags reports whether reg is bools in memory or drawn.
-func (m *halfMatcher) flags(reg int) bool {
+func (m *lowMatcher) flags(reg int) bool {
 	if ins := m.by(reg); ins != nil {
 		return ins.draws
 	}

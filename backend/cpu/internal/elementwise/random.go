@@ -18,7 +18,7 @@ import (
 type random struct {
 	state, out, n int
 	stream        uint64
-	halves        bool
+	bits16        bool
 }
 
 const randomGrain = 4096 // numbers per chunk, a multiple of philox's block
@@ -49,12 +49,12 @@ func (k *random) Produce(r *exec.Run, lo int, out []float32) {
 }
 
 // of returns the draw of a run's state.
-func (k *random) of(r *exec.Run) Draw { return DrawOf(r.Values[k.state], k.stream, k.halves) }
+func (k *random) of(r *exec.Run) Draw { return DrawOf(r.Values[k.state], k.stream, k.bits16) }
 
 // AtLeast sets out to which of up to randomGrain 16-bit numbers from number lo on are
 // at least x. It requires package vec.
 func (d Draw) AtLeast(lo int, out []byte, x float32) {
-	bound, none := halfBound(x)
+	bound, none := bound16(x)
 	if none {
 		clear(out)
 		return
@@ -81,8 +81,8 @@ func (d Draw) AtLeast(lo int, out []byte, x float32) {
 	}
 }
 
-// halfBound returns the smallest 16-bit draw whose number is at least x, or none.
-func halfBound(x float32) (bound uint16, none bool) {
+// bound16 returns the smallest 16-bit draw whose number is at least x, or none.
+func bound16(x float32) (bound uint16, none bool) {
 	b := math.Ceil(float64(x) * (1 << 16))
 	if !(b < 1<<16) { // also NaN
 		return 0, true
@@ -115,18 +115,18 @@ func Fusible(g *ir.Graph, i int) bool {
 // Draw identifies random numbers, see package philox.
 type Draw struct {
 	seed, counter, stream uint64
-	halves                bool // of 16 bits
+	bits16                bool // draws have 16 bits
 }
 
 // DrawOf returns the draw of a state.
-func DrawOf(state []byte, stream uint64, halves bool) Draw {
+func DrawOf(state []byte, stream uint64, bits16 bool) Draw {
 	s := dtype.View[int64](state)
-	return Draw{uint64(s[0]), uint64(s[1]), stream, halves}
+	return Draw{uint64(s[0]), uint64(s[1]), stream, bits16}
 }
 
 // inBlock returns the numbers in one block of philox.
 func (d Draw) inBlock() int {
-	if d.halves {
+	if d.bits16 {
 		return 8
 	}
 	return 4
@@ -148,7 +148,7 @@ func (d Draw) words(lo int) (first, k0, k1, c1, c2, c3 uint32) {
 func (d Draw) Uniform(lo int, out []float32) {
 	if v := vec.Current(); v != nil && d.within(lo) {
 		n, f := len(out)/128*128, v.Philox
-		if d.halves {
+		if d.bits16 {
 			n, f = len(out)/256*256, v.Philox16
 		}
 		first, k0, k1, c1, c2, c3 := d.words(lo)
@@ -160,8 +160,8 @@ func (d Draw) Uniform(lo int, out []float32) {
 
 // numbers is Uniform without assembly.
 func (d Draw) numbers(lo int, out []float32) {
-	if d.halves {
-		philox.UniformHalvesAt(d.seed, d.counter, d.stream, uint64(lo), out)
+	if d.bits16 {
+		philox.Uniform16At(d.seed, d.counter, d.stream, uint64(lo), out)
 	} else {
 		philox.UniformAt(d.seed, d.counter, d.stream, uint64(lo), out)
 	}

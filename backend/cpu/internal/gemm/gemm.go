@@ -1,9 +1,8 @@
-// Package gemm has the inner loops of matrix products: micro-kernels that
-// compute a tile of a result in registers, and the routines that copy
-// operands into the form kernels read.
+// Package gemm has the inner loops of matrix products: micro-kernels that compute a tile of a
+// result in registers, and the routines that pack operands in the layout of the kernels.
 //
-// Main types: [Kernel] computes one tile; [Tiles] is the kernels of one kind
-// of arithmetic; [Set] is all there is for an instruction set.
+// Main types: [Kernel] computes one tile; [Tiles] is the kernels of one kind of arithmetic;
+// [Set] is all kernels of an instruction set.
 //
 // Rules:
 //
@@ -34,8 +33,8 @@ import "unsafe"
 // the processor's instruction works.
 type Kernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 
-// PrefetchKernel is a [Kernel] that prefetches what is needed after it to L2: 128
-// bytes at next for every four steps, stride bytes apart.
+// PrefetchKernel is a [Kernel] that prefetches the next operands to L2: 128 bytes at next for
+// every four steps, stride bytes apart.
 type PrefetchKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
 // CopyKernel is a [Kernel] of the whole columns of a tile that copies B as it
@@ -48,27 +47,25 @@ type PrefetchKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb
 //	packed[p*NR+j] = (b[2p*ldb+j], b[(2p+1)*ldb+j])
 type CopyKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 
-// RunsKernel is a [Kernel] on pairs, with packed B, whose A lies in n blocks of
-// Deep pairs: block q begins at[q] bytes, a list of int64, behind a. So A can
-// be what a convolution reads.
+// RunsKernel is a [Kernel] on pairs, with packed B, that reads A in n blocks of Deep pairs:
+// block q begins at[q] bytes after a; at is a list of int64. So A can be the source of a
+// convolution.
 //
 //	d[i*ldd+j] = s[i*lds+j] + Σ a[at[q]+i*lda+p]·b[(q*Deep+p)*NR+j]   for q < n, p < Deep
 //
-// Kernels of two parts compute with numbers that are the sum of two bfloat16,
-// with all four products of the parts: the other part of A lies lowA bytes after
-// the first, that of B lowB bytes. Those of one part read neither.
+// Kernels of two parts compute with numbers that are the sum of two bfloat16, with all four
+// products of the parts: the other part of A is lowA bytes after the first, that of B lowB
+// bytes. Kernels of one part read neither.
 //
-// Unless next is nil, a part of what lies there is prefetched to L2: an eighth of
-// the bytes of B.
+// Unless next is nil, an eighth of B's bytes are prefetched to L2 from there on.
 type RunsKernel func(n int, a unsafe.Pointer, lda, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, next unsafe.Pointer)
 
-// PrefetchKernels is kernels by the form of A and the number of rows, or nil where
-// these are fewer than half of a tile's: when rows are cut evenly, there are
-// such only if they are all.
+// PrefetchKernels are kernels by the form of A and the number of rows, or nil for fewer than
+// half of a tile's rows: rows are cut evenly, so fewer occur only in results with so few rows.
 type PrefetchKernels struct{ Rows, Inner []PrefetchKernel }
 
-// CopyKernels is kernels that copy B, like [PrefetchKernels]. On pairs there are all from
-// two rows on.
+// CopyKernels are kernels that pack B, like [PrefetchKernels]. On pairs there is one for each
+// number of rows from two on.
 type CopyKernels struct{ Rows, Inner []CopyKernel }
 
 // Tiles is the kernels of one kind of arithmetic. Tables are indexed by the
@@ -81,14 +78,14 @@ type Tiles struct {
 	Masked      bool     // else columns of results must be padded to NR, too
 	Rows, Inner []Kernel // with NR columns, by the form of A; Inner may be nil
 
-	// Prefetch is kernels with NR columns that prefetch what comes after them, or nil.
+	// Prefetch is kernels with NR columns that prefetch the next operands, or nil.
 	Prefetch PrefetchKernels
 
-	// Copies is kernels with NR columns that copy B, or nil. Those on pairs are for A row by
-	// row alone.
+	// Copies is kernels with NR columns that pack B, or nil. Those on pairs are for rows of A
+	// only.
 	Copies CopyKernels
 
-	// Narrow kernels have NarrowNR columns, for the last ones; 0 is none.
+	// Narrow kernels have NarrowNR columns, for the last columns; 0: there are none.
 	NarrowNR                int
 	NarrowRows, NarrowInner []Kernel
 
@@ -103,8 +100,8 @@ type Tiles struct {
 	// those with NarrowNR columns, or nil.
 	RowRuns, NarrowRowRuns []PixelRuns
 
-	// Begin and End, unless nil, come before the first and after the last of
-	// some calls of kernels, on the same thread.
+	// Unless nil, Begin must be called before some calls of kernels and End after them, on the
+	// same thread.
 	Begin, End func()
 }
 
@@ -126,8 +123,7 @@ type Tiles struct {
 // panel.
 type PanelKernel func(k int, a unsafe.Pointer, lda, lowA int, tail, b, s, d unsafe.Pointer, ld int, next unsafe.Pointer)
 
-// Sizes of panels: rows, columns, and steps of the inner dimension, which they
-// are padded to.
+// Sizes to which panels are padded: rows, columns, and elements of the inner dimension.
 const (
 	PanelRows  = 32
 	PanelCols  = 32
@@ -149,25 +145,25 @@ type Panels struct {
 	// and s may be the same if n is such a multiple, and ldd is lds.
 	Split func(d unsafe.Pointer, ldd, low int, s unsafe.Pointer, lds, rows, n int, found unsafe.Pointer)
 
-	// Begin and End come before the first and after the last of some calls of
-	// kernels, on the same thread.
+	// Begin must be called before some calls of kernels and End after them, on the same
+	// thread.
 	Begin, End func()
 }
 
-// Element is what an operand is made of, and what it is packed as.
+// Element is the element type of an operand and its packed form.
 type Element uint8
 
 const (
-	F32      Element = iota // float32, as it is
-	F16                     // float16, made float32
-	BF16                    // bfloat16, made float32
+	F32      Element = iota // float32
+	F16                     // float16, packed as float32
+	BF16                    // bfloat16, packed as float32
 	Pairs                   // bfloat16, packed as pairs
 	RoundF16                // float32, rounded to float16
 	elements
 )
 
-// Size is the bytes of an element before packing. A packed one, or a packed
-// pair, has 4.
+// Size returns the bytes of an element before packing. A packed element, or a packed pair, has
+// 4.
 func (e Element) Size() int {
 	if e == F32 || e == RoundF16 {
 		return 4
@@ -175,7 +171,7 @@ func (e Element) Size() int {
 	return 2
 }
 
-// Converts reports whether packed elements are others than those packed.
+// Converts reports whether packing converts elements.
 func (e Element) Converts() bool { return e == F16 || e == BF16 || e == RoundF16 }
 
 // Pack packs lanes, the rows of A or the columns of B: p < k is the inner
@@ -192,17 +188,17 @@ type Copy func(d unsafe.Pointer, ldd, drow int, s unsafe.Pointer, lds, srow int,
 // PatchRuns is the most runs of a patch of [Patches].
 const PatchRuns = 5
 
-// Patches copies what windows read of a source with few channels: some runs of n
-// lanes of 16 bits for each pixel, next bytes apart, of together at most 32. They
-// follow each other in the 32 lanes that are written, with zeros behind. There is
-// at least one row, column and run.
+// Patches copies the windows of a source with few channels: for each pixel some runs of n
+// lanes of 16 bits, next bytes apart, at most 32 lanes together. The runs are contiguous in
+// the 32 lanes that are written, with zeros after them. There is at least one row, column and
+// run.
 //
 //	d[y*drow+x*ldd+i*n+j] = s[y*srow+x*lds+i*next+j]   for y < rows, x < cols, i < runs, j < n
 type Patches func(d unsafe.Pointer, ldd, drow int, s unsafe.Pointer, lds, srow int, cols, rows, runs, next, n int)
 
-// PixelRuns is a [Kernel] whose operands lie in n runs, at least one, a list of
-// three int64 each: where A and B begin, in bytes behind a and b, and how many
-// steps there are.
+// PixelRuns is a [Kernel] that reads its operands in n runs, at least one. At is a list of
+// three int64 for each run: the offsets of A and B in bytes from a and b, and the number of
+// steps.
 type PixelRuns func(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
 // Epilogue computes the epilogue of a product in place, for at least one row of up to
@@ -263,8 +259,8 @@ type Set struct {
 	F32   *Tiles // float32 by float32
 	Pairs *Tiles // bfloat16 by bfloat16, or nil where float32 is as fast
 
-	// Blocks is bfloat16 by bfloat16 for large products, or nil: its kernels
-	// take whole units of rows and of steps.
+	// Blocks is bfloat16 by bfloat16 for large products, or nil: its kernels take whole units
+	// of rows and of steps.
 	Blocks *Tiles
 
 	// Panels is products on tile registers, or nil.
@@ -285,9 +281,9 @@ type Set struct {
 	// NarrowLanes rounds rows of up to 32 float32 to 16-bit floats: those of store.
 	NarrowLanes [elements]Pack
 
-	// Strips is kernels of strips of F32 and Pairs by the number of rows, with the columns
-	// of their Tiles, or nil. NarrowStrips are those of a single panel of which no more than
-	// NarrowNR columns are used, the last one of a strip.
+	// Strips are kernels of strips of F32 and Pairs by the number of rows, with the columns of
+	// their Tiles, or nil. NarrowStrips are kernels of a single panel with at most NarrowNR
+	// used columns, the last of a strip.
 	Strips, NarrowStrips [elements][]StripKernel
 
 	// Epilogues of products in float32: an activation, its gradient, and the division
@@ -297,11 +293,10 @@ type Set struct {
 	// LowPrecision is epilogues of products of F16 and BF16, or nil.
 	LowPrecision [elements]struct{ Add, AddRelu, Grad LowPrecisionEpilogue }
 
-	// Depthwise is convolutions with a kernel for each channel, DepthwiseGrad their gradients
-	// by the kernels, MaxPoolGradAdd those of maxima of windows that overlap, all
-	// of float32. MaxPool is maxima of windows, MaxPoolGrad their gradients, and
-	// ReluMaxPoolGrad those of maxima of what was max(0, ·), of F32, F16 and BF16.
-	// All may be nil.
+	// Depthwise is depthwise convolutions, DepthwiseGrad their gradients by the kernels, and
+	// MaxPoolGradAdd the gradients of maxima of overlapping windows, all of float32. MaxPool
+	// is maxima of windows, MaxPoolGrad their gradients, and ReluMaxPoolGrad the gradients of
+	// maxima after max(0, ·), of F32, F16 and BF16. All may be nil.
 	Depthwise, DepthwiseAdd, DepthwiseGrad, MaxPoolGradAdd Windows
 	MaxPool, MaxPoolGrad, ReluMaxPoolGrad                  [elements]Windows
 

@@ -288,9 +288,9 @@ func TestPack(t *testing.T) {
 // one way, and the other way those with every fraction that decides about
 // rounding, for lengths that end anywhere.
 func TestConvert(t *testing.T) {
-	halves := make([]uint16, 1<<16)
-	for i := range halves {
-		halves[i] = uint16(i)
+	all16 := make([]uint16, 1<<16)
+	for i := range all16 {
+		all16[i] = uint16(i)
 	}
 	var words []uint32
 	for i := range uint32(1 << 16) {
@@ -300,8 +300,8 @@ func TestConvert(t *testing.T) {
 	}
 	for _, set := range setsHere() {
 		for e, d := range map[Element]dtype.DType{F16: dtype.Float16, BF16: dtype.BFloat16} {
-			wide := make([]float32, len(halves))
-			set.Widen[e](unsafe.Pointer(&wide[0]), unsafe.Pointer(&halves[0]), len(halves))
+			wide := make([]float32, len(all16))
+			set.Widen[e](unsafe.Pointer(&wide[0]), unsafe.Pointer(&all16[0]), len(all16))
 			for i, x := range wide {
 				want := dtype.F16ToF32(uint16(i))
 				if d == dtype.BFloat16 {

@@ -163,8 +163,8 @@ func (m *mover) rectangle(scratch, src, dst []byte, f, t, rows, cols, fs, ts int
 		}
 	case m.words != nil && fs == 1:
 		transpose(m, m.words, dtype.View[uint32](scratch), dtype.View[uint32](dst), dtype.View[uint32](src), f, t, rows, cols, ts, fc)
-	case m.halves != nil && fs == 1:
-		transpose(m, m.halves, dtype.View[uint16](scratch), dtype.View[uint16](dst), dtype.View[uint16](src), f, t, rows, cols, ts, fc)
+	case m.words16 != nil && fs == 1:
+		transpose(m, m.words16, dtype.View[uint16](scratch), dtype.View[uint16](dst), dtype.View[uint16](src), f, t, rows, cols, ts, fc)
 	default:
 		Scatter(dst, src, s, f, t, rows, cols, fs, ts, fc, tc)
 	}

@@ -14,9 +14,9 @@ import (
 // A large result is stored non-temporally, in whole cache lines: tiles directly if its
 // rows are whole lines, else by way of scratch memory.
 type transposition struct {
-	words  tileMover[uint32]
-	halves tileMover[uint16]
-	stage  int // bytes of scratch memory
+	words   tileMover[uint32]
+	words16 tileMover[uint16]
+	stage   int // bytes of scratch memory
 }
 
 // stageBytes is the scratch memory of a transposition: part of L2, so that its rows are
@@ -30,7 +30,7 @@ func (m *mover) setTransposition() {
 	}
 	switch m.size {
 	case 2:
-		m.halves = newTileMover(v.TileU16, v.TileU16NT, 16, 32, v.Transpose8U16)
+		m.words16 = newTileMover(v.TileU16, v.TileU16NT, 16, 32, v.Transpose8U16)
 	case 4:
 		m.words = newTileMover(v.Tile, v.TileNT, 16, 16, v.Transpose8)
 	default:
@@ -70,12 +70,12 @@ func (m *mover) setTransposition() {
 // tileMover transposes rectangles: first in the largest tiles, the remaining columns
 // and rows in smaller ones, the rest element by element.
 type tileMover[T uint16 | uint32] []struct {
-	move, around func(dst, src []T, to, from int)
-	rows, cols   int // of the result
+	move, nt   func(dst, src []T, to, from int)
+	rows, cols int // of the result
 }
 
-func newTileMover[T uint16 | uint32](large, around func(dst, src []T, to, from int), rows, cols int, square func(dst, src []T, to, from int)) tileMover[T] {
-	k := tileMover[T]{{large, around, rows, cols}, {square, square, 8, 8}}
+func newTileMover[T uint16 | uint32](large, nt func(dst, src []T, to, from int), rows, cols int, square func(dst, src []T, to, from int)) tileMover[T] {
+	k := tileMover[T]{{large, nt, rows, cols}, {square, square, 8, 8}}
 	if large == nil {
 		return k[1:]
 	}
@@ -113,7 +113,7 @@ func transpose[T uint16 | uint32](m *mover, k tileMover[T], scratch, dst, src []
 
 // move transposes wide columns of the result at a time: a multiple of all tiles'
 // columns, or all.
-func (k tileMover[T]) move(dst, src []T, f, t, rows, cols, ts, fc, wide int, around bool) {
+func (k tileMover[T]) move(dst, src []T, f, t, rows, cols, ts, fc, wide int, nt bool) {
 	if len(k) == 0 {
 		scatterOf(dst, src, f, t, rows, cols, 1, ts, fc, 1)
 		return
@@ -122,8 +122,8 @@ func (k tileMover[T]) move(dst, src []T, f, t, rows, cols, ts, fc, wide int, aro
 	size := int(unsafe.Sizeof(T(0)))
 	r1, c1 := rows/one.rows*one.rows, cols/one.cols*one.cols
 	move := one.move
-	if r1 > 0 && c1 > 0 && around && one.cols*size == vec.Line && wholeLines(unsafe.Pointer(&dst[t]), vec.Line, ts*size) {
-		move = one.around
+	if r1 > 0 && c1 > 0 && nt && one.cols*size == vec.Line && wholeLines(unsafe.Pointer(&dst[t]), vec.Line, ts*size) {
+		move = one.nt
 	}
 	step := max(one.rows, vec.Line/size) // a line of the operand
 	for c0 := 0; c0 < c1; c0 += wide {

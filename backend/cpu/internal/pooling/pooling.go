@@ -116,7 +116,7 @@ func makePool[T lanes.Real](b *exec.Builder, v *ir.Value, l *lanes.Table[T]) *po
 	switch {
 	case v.Op == op.AvgPoolGrad:
 		k.rows = k.Batch * k.In[0] * k.In[1]
-	case v.Op == op.MaxPoolGrad && k.apart():
+	case v.Op == op.MaxPoolGrad && k.disjoint():
 		k.work = maxPoolGradApart[T]
 		scratch = 8*k.channels*(2*k.In[2]+(4+k.WindowSize)*k.Out[2]) + k.channels*k.Out[2]
 	case v.Op == op.MaxPool:
@@ -359,9 +359,9 @@ func maxPoolGrad[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row i
 	}
 }
 
-// apart reports whether windows are small and do not overlap, over at most two axes: an
+// disjoint reports whether windows are small and do not overlap, over at most two axes: an
 // element then has the gradient of at most one window.
-func (k *pooling[T]) apart() bool {
+func (k *pooling[T]) disjoint() bool {
 	for axis, n := range k.Size {
 		if (n-1)*k.Dilation[axis] >= k.Stride[axis] {
 			return false

@@ -47,11 +47,11 @@ type Vector struct {
 func newVector(b *exec.Builder, v *ir.Value, k *pooling[float32]) *Vector {
 	set := gemm.Current()
 	grad := v.Op == op.MaxPoolGrad || v.Op == op.AvgPoolGrad
-	if set == nil || set.Depthwise == nil || k.channels == 0 || v.Op == op.MaxPoolGradGrad || grad && !k.apart() && 8*k.InSize*k.channels > imageBytes {
+	if set == nil || set.Depthwise == nil || k.channels == 0 || v.Op == op.MaxPoolGradGrad || grad && !k.disjoint() && 8*k.InSize*k.channels > imageBytes {
 		return nil
 	}
 	c := &Vector{pooling: k, set: set, code: v.Op, element: gemm.ElementOf[k.dtype], bytes: 4}
-	c.add = grad && !k.apart()
+	c.add = grad && !k.disjoint()
 	c.positive = !c.add && ofPositive(v)
 	follow := v.Attr.Body != nil && !c.add && !c.positive && 4*k.InSize*k.channels <= imageBytes
 	average := v.Op == op.AvgPool || v.Op == op.AvgPoolGrad
@@ -419,9 +419,9 @@ func ofPositive(v *ir.Value) bool {
 		return a.Op == op.Const && a.Attr.Data == nil && a.Attr.Value == 0 && !math.Signbit(a.Attr.Value)
 	}
 	positive, chosen := body.Code[0].Args, body.Code[1].Args
-	made := int32(len(body.Inputs)) // the comparison's result
+	comparison := int32(len(body.Inputs)) // index of its result
 	return positive[0] > 0 && v.Args[positive[0]+1] == v.Args[0] && positive[1] > 0 && zero(positive[1]) &&
-		chosen[0] == made && chosen[1] == 0 && chosen[2] > 0 && chosen[2] < made && zero(chosen[2]) && v.Type.DType == v.Args[0].Type.DType
+		chosen[0] == comparison && chosen[1] == 0 && chosen[2] > 0 && chosen[2] < comparison && zero(chosen[2]) && v.Type.DType == v.Args[0].Type.DType
 }
 
 // placesOf returns the offsets of a window's elements from its first pixel, n of each

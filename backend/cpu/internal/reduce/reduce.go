@@ -302,8 +302,8 @@ func (k *reduce[T, A]) load(r *exec.Run, scratch []byte, at, n int) []T {
 	return x
 }
 
-// halves returns n elements of a 16-bit type from element at on.
-func (k *reduce[T, A]) halves(r *exec.Run, at, n int) []uint16 {
+// words16 returns n elements of a 16-bit type from element at on.
+func (k *reduce[T, A]) words16(r *exec.Run, at, n int) []uint16 {
 	return dtype.View[uint16](r.Values[k.src][2*at : 2*(at+n)])
 }
 
@@ -323,7 +323,7 @@ func (k *reduce[T, A]) runs(r *exec.Run, w *exec.Worker, start, lo, hi int) A {
 		}
 		lo += n
 		if k.folds.run16 != nil {
-			total = k.folds.join(total, k.folds.run16(k.halves(r, at, n)))
+			total = k.folds.join(total, k.folds.run16(k.words16(r, at, n)))
 		} else {
 			total = k.folds.join(total, k.folds.run(k.load(r, w.Scratch, at, n)))
 		}
@@ -351,7 +351,7 @@ func (k *reduce[T, A]) rows(r *exec.Run, w *exec.Worker, acc []A, start, lo, hi 
 		switch {
 		case k.folds.down16 != nil:
 			n = min(n, max(downRows, lanes.Block/cols))
-			k.folds.down16(acc, k.halves(r, at, (n-1)*stride+cols), n, stride)
+			k.folds.down16(acc, k.words16(r, at, (n-1)*stride+cols), n, stride)
 		case k.direct():
 			n = min(n, max(downRows, lanes.Block/cols))
 			k.down(acc, k.load(r, nil, at, (n-1)*stride+cols), n, stride)
@@ -381,7 +381,7 @@ func (k *reduce[T, A]) wideRows(r *exec.Run, w *exec.Worker, acc []A, start, lo,
 		rows := min(step, n-i)
 		at := start + (lo+i*k.period)*k.columns
 		if k.folds.down16 != nil {
-			k.folds.down16(wide, k.halves(r, at, rows*len(wide)), rows, len(wide))
+			k.folds.down16(wide, k.words16(r, at, rows*len(wide)), rows, len(wide))
 		} else {
 			k.folds.down(wide, k.load(r, nil, at, rows*len(wide)), rows, len(wide))
 		}

@@ -246,9 +246,9 @@ func TestScoreRows(t *testing.T) {
 			return
 		}
 		type of struct {
-			dtype         dtype.DType
-			scale, around RowScale
-			dot           func(dst, x, y unsafe.Pointer, ld, n, rows int)
+			dtype     dtype.DType
+			scale, nt RowScale
+			dot       func(dst, x, y unsafe.Pointer, ld, n, rows int)
 		}
 		types := []of{
 			{dtype.Float32, s.RowScales.F32, s.RowScalesNT.F32, s.DotRows}, {dtype.Float16, s.RowScales.F16, s.RowScalesNT.F16, s.DotRowsF16},
@@ -262,13 +262,13 @@ func TestScoreRows(t *testing.T) {
 				what := fmt.Sprintf("%v, rows of %d: ", c.dtype, n)
 				x := newScoreBlock(rng, n, n, rows)
 				by := []float32{2, 0, -0.5, 0, 1, 0, 0.25, 0, 3}
-				for _, scale := range []RowScale{c.scale, c.around} {
+				for _, scale := range []RowScale{c.scale, c.nt} {
 					to := Line * (n*size/Line + 2)
 					dst := alignedTo(Line + rows*to)
 					for i := range dst {
 						dst[i] = 77
 					}
-					if around := n*size%Line == 0; !around {
+					if whole := n*size%Line == 0; !whole {
 						scale = c.scale
 					}
 					scale(unsafe.Pointer(&dst[Line]), x.at(), to, 4*x.ld, n, rows, unsafe.Pointer(&by[0]), 8)

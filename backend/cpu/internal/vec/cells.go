@@ -2,8 +2,8 @@ package vec
 
 import "unsafe"
 
-// Operand is a matrix that a [CellLoop] reads or writes: where its first row
-// begins, and the bytes from a row to the next.
+// Operand is a matrix that a [CellLoop] reads or writes: the address of its first row, and the
+// bytes between rows.
 type Operand struct {
 	P      unsafe.Pointer
 	Stride int
@@ -13,10 +13,9 @@ type Operand struct {
 // multiple of Set.CellLanes. It changes the list of operands.
 type CellLoop func(operands []Operand, rows, n int)
 
-// Cells is the recurrent cells whose functions are done in one pass. Sums,
-// states that go from step to step and gradients by them are float32; the
-// rest is in the type that is stored. Functions are within 16 units in the last
-// place of float32, but where bfloat16 is stored only within 2⁻¹² of the result.
+// Cells is the recurrent cells whose functions are computed in one pass. Sums, states and
+// their gradients are float32; stored values have the stored type. Functions are within 16
+// units in the last place of float32; where bfloat16 is stored, within 2⁻¹² of the result.
 type Cells struct {
 	// LSTM has the operands zi, zf, zg, zo, c, next, then, stored, i, f, g, o, h,
 	// state.
@@ -26,14 +25,13 @@ type Cells struct {
 	LSTMGrad CellLoop
 	// GRU has zz, zr, zg, zq, then, stored, last, z, r, g, q, h.
 	GRU CellLoop
-	// GRUGrad has, stored, z, r, g, q, last, then dh and pass, then, stored, dz,
-	// dr, dg, dq. Pass is what of dh goes past the sums.
+	// GRUGrad has, stored, z, r, g, q, last, then dh and pass, then, stored, dz, dr, dg, dq.
+	// Pass is the part of dh that does not go through the sums.
 	GRUGrad CellLoop
 }
 
-// upward has a loop, which goes from the last row to the first, go from the
-// first to the last: the processor fetches what follows in memory. The operands
-// of a loop are changed by it.
+// upward reverses the rows of operands. A loop goes from the last row to the first, and so it
+// reads memory upwards, as the hardware prefetcher does.
 func upward(operands []Operand, rows int) {
 	for i := range operands {
 		o := &operands[i]

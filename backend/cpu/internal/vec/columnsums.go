@@ -2,9 +2,9 @@ package vec
 
 import "unsafe"
 
-// ColumnSums are sums down columns of elements of a type, in float32. x and
-// grad have rows of len(sum) elements, a multiple of Lanes, stride apart; what
-// comes out is added to what was there. loops.go says what each does.
+// ColumnSums are sums down columns of elements of a type, in float32. x and grad have rows of
+// len(sum) elements, a multiple of Lanes, stride apart; results are added to the sums.
+// loops.go has the formula of each.
 type ColumnSums[T float32 | uint16] struct {
 	Sums       func(sum []float32, x []T, rows, stride int)
 	Deviations func(sum, squares, center []float32, x []T, rows, stride int)

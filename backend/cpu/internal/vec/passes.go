@@ -7,11 +7,10 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// Rows are the loops of normalizations and softmaxes over rows as they lie in
-// memory, bytes of elements of one type; a row is a multiple of Lanes elements.
-// Numbers are handed over in s, and sums, in float32, come back in it after
-// them. Functions with an argument prefetch prefetch as many bytes from it as a row has;
-// it may be shorter, for none is read. loops.go says what each does.
+// Rows are the loops of normalizations and softmaxes over rows in memory, bytes of elements of
+// one type; a row is a multiple of Lanes elements. s has numbers, followed by the resulting
+// sums in float32. Functions with an argument prefetch prefetch as many bytes from it as a row
+// has; it may be shorter, because nothing is read. loops.go has the formula of each.
 type Rows struct {
 	// Exp2Sum is dst = 2 to the power of x·s[0] + s[1], and 0 below 2⁻¹²⁶, with
 	// the sum in s[2].
@@ -20,11 +19,12 @@ type Rows struct {
 	// Products is s[0] = Σ x·y.
 	Products func(x, y []byte, s []float32, prefetch []byte)
 
-	// KeepDeviations is Deviations of a row of 16 bits, which it leaves in dst. It is
-	// nil for float32. What is to be read again is read there: to convert costs more.
+	// KeepDeviations is Deviations of a row of 16 bits, which it also stores in dst as
+	// float32. It is nil for float32. Later passes read dst, because converting again costs
+	// more.
 	KeepDeviations func(dst []float32, x []byte, s []float32)
 	Deviations     func(x, s []float32)
-	// GradRowSums leaves grad·gain in gained, for GradRow: a gain that is a NaN has no
+	// GradRowSums stores grad·gain in gained, for GradRow: a gain that is a NaN must have no
 	// more bits than bfloat16.
 	GradRowSums func(dgain, dshift, gained, x []float32, grad []byte, gain, s []float32, prefetch []byte)
 
@@ -34,7 +34,7 @@ type Rows struct {
 	NT *RowStores
 }
 
-// RowStores are those of the Rows that write rows.
+// RowStores are the Rows that write rows.
 type RowStores struct {
 	ScaleRow     func(dst []byte, x, s []float32)
 	LessRow      func(dst, x []byte, s []float32)
@@ -56,7 +56,7 @@ type RowStores struct {
 // Passes are loops over float32, a multiple of Lanes each, that do several
 // operations.
 type Passes struct {
-	// Exp2Sum is that of Rows.
+	// Exp2Sum is Rows.Exp2Sum.
 	Exp2Sum func(dst, x, s []float32)
 
 	// Exp2BelowSum is dst = s[2] times 2 to the power of min(0, x-s[1])·s[0], and 0
@@ -98,7 +98,7 @@ type (
 )
 
 // wrapRows wraps the functions for elements of size bytes.
-func (l *loops) wrapRows(size int, exp2Sum, products pass3, keepDeviations pass2, gradRowSums pass7, stores RowStores, around *RowStores) Rows {
+func (l *loops) wrapRows(size int, exp2Sum, products pass3, keepDeviations pass2, gradRowSums pass7, stores RowStores, nt *RowStores) Rows {
 	r := Rows{
 		Exp2Sum: func(dst []float32, x []byte, s []float32, prefetch []byte) {
 			exp2Sum(data(dst), data(x[:size*len(dst)]), data(prefetch), data(s[:3]), len(dst))
@@ -111,7 +111,7 @@ func (l *loops) wrapRows(size int, exp2Sum, products pass3, keepDeviations pass2
 			n := len(dgain)
 			gradRowSums(data(dgain), data(dshift[:n]), data(gained[:n]), data(x[:n]), data(grad[:size*n]), data(gain[:n]), data(prefetch), data(s[:4]), n)
 		},
-		RowStores: stores, NT: around,
+		RowStores: stores, NT: nt,
 	}
 	if keepDeviations != nil {
 		r.KeepDeviations = func(dst []float32, x []byte, s []float32) {
@@ -175,7 +175,7 @@ func topOf(inf uint16, value func(uint16) float32) func(most, least uint16) floa
 // rows adds the loops over rows to s.
 func (l *loops) rows(s *Set) {
 	topF16, topBF16 := topOf(0x7c00, dtype.F16ToF32), topOf(0x7f80, dtype.BF16ToF32)
-	around := func(r RowStores) *RowStores {
+	ntStores := func(r RowStores) *RowStores {
 		if l.scaleRowNT == nil {
 			return nil
 		}
@@ -183,28 +183,28 @@ func (l *loops) rows(s *Set) {
 	}
 	s.RowsF32 = l.wrapRows(4, l.exp2Sum, l.products, nil, l.gradRowSums,
 		wrapRowStores(4, l.scaleRow, l.lessRow, l.normalizeRow, l.gradRow, l.softmaxGradRow, nil, nil, nil),
-		around(wrapRowStores(4, l.scaleRowNT, l.lessRowNT, l.normalizeRowNT, l.gradRowNT, l.softmaxGradRowNT, nil, nil, nil)))
+		ntStores(wrapRowStores(4, l.scaleRowNT, l.lessRowNT, l.normalizeRowNT, l.gradRowNT, l.softmaxGradRowNT, nil, nil, nil)))
 	s.RowsF16 = l.wrapRows(2, l.exp2SumF16, l.productsF16, l.keepDeviationsF16, l.gradRowSumsF16,
 		wrapRowStores(2, l.scaleRowF16, l.lessRowF16, l.normalizeRowF16, l.gradRowF16, l.softmaxGradRowF16, l.normalizeKeepF16, l.exp2SumScaleF16, topF16),
-		around(wrapRowStores(2, l.scaleRowF16NT, l.lessRowF16NT, l.normalizeRowF16NT, l.gradRowF16NT, l.softmaxGradRowF16NT, l.normalizeKeepF16NT, l.exp2SumScaleF16NT, topF16)))
+		ntStores(wrapRowStores(2, l.scaleRowF16NT, l.lessRowF16NT, l.normalizeRowF16NT, l.gradRowF16NT, l.softmaxGradRowF16NT, l.normalizeKeepF16NT, l.exp2SumScaleF16NT, topF16)))
 	s.RowsBF16 = l.wrapRows(2, l.exp2SumBF16, l.productsBF16, l.keepDeviationsBF16, l.gradRowSumsBF16,
 		wrapRowStores(2, l.scaleRowBF16, l.lessRowBF16, l.normalizeRowBF16, l.gradRowBF16, l.softmaxGradRowBF16, l.normalizeKeepBF16, l.exp2SumScaleBF16, topBF16),
-		around(wrapRowStores(2, l.scaleRowBF16NT, l.lessRowBF16NT, l.normalizeRowBF16NT, l.gradRowBF16NT, l.softmaxGradRowBF16NT, l.normalizeKeepBF16NT, l.exp2SumScaleBF16NT, topBF16)))
+		ntStores(wrapRowStores(2, l.scaleRowBF16NT, l.lessRowBF16NT, l.normalizeRowBF16NT, l.gradRowBF16NT, l.softmaxGradRowBF16NT, l.normalizeKeepBF16NT, l.exp2SumScaleBF16NT, topBF16)))
 	s.RowsConvertBF16 = l.wrapRows(2, l.exp2SumBF16, l.productsBF16, l.keepDeviationsBF16, l.gradRowSumsBF16,
 		wrapRowStores(2, l.scaleRowConvertBF16, l.lessRowConvertBF16, l.normalizeRowConvertBF16, l.gradRowBF16, l.softmaxGradRowConvertBF16, l.normalizeKeepConvertBF16, l.exp2SumScaleConvertBF16, topBF16),
-		around(wrapRowStores(2, l.scaleRowConvertBF16NT, l.lessRowConvertBF16NT, l.normalizeRowConvertBF16NT, l.gradRowBF16NT, l.softmaxGradRowConvertBF16NT, l.normalizeKeepConvertBF16NT, l.exp2SumScaleConvertBF16NT, topBF16)))
+		ntStores(wrapRowStores(2, l.scaleRowConvertBF16NT, l.lessRowConvertBF16NT, l.normalizeRowConvertBF16NT, l.gradRowBF16NT, l.softmaxGradRowConvertBF16NT, l.normalizeKeepConvertBF16NT, l.exp2SumScaleConvertBF16NT, topBF16)))
 }
 
-// halves adds conversions of float32 to 16 bits that are passes to s.
-func (l *loops) halves(s *Set) {
+// lowPrecision adds the conversions of float32 to 16 bits that are passes to s.
+func (l *loops) lowPrecision(s *Set) {
 	// The rest, and what begins within a line, goes through the caches.
-	wrap := func(f pass2, around bool, rest Store) Store {
+	wrap := func(f pass2, nt bool, rest Store) Store {
 		if f == nil {
 			return nil
 		}
 		return func(dst []uint16, a []float32) {
 			n := len(dst) / s.Lanes * s.Lanes
-			if p := data(dst); n == 0 || around && uintptr(p)%Line != 0 {
+			if p := data(dst); n == 0 || nt && uintptr(p)%Line != 0 {
 				n = 0
 			} else {
 				f(p, data(a[:n]), nil, n)

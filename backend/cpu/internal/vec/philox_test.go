@@ -24,7 +24,7 @@ func TestPhilox(t *testing.T) {
 			philox.UniformAt(1<<40|77, 3, 9, 4*1001, want[:n])
 			s.Philox(got[:n], 1001, 77, 1<<8, 0, 3, 9)
 			check()
-			philox.UniformHalvesAt(1<<40|77, 3, 9, 8*1001, want[:n])
+			philox.Uniform16At(1<<40|77, 3, 9, 8*1001, want[:n])
 			s.Philox16(got[:n], 1001, 77, 1<<8, 0, 3, 9)
 			check()
 			flags := make([]byte, n+20)
@@ -49,7 +49,7 @@ func checkPhiloxScale(t *testing.T, s *Set, flags []byte, bound uint16) {
 	for _, c := range []struct {
 		dtype  dtype.DType
 		direct PhiloxScale
-		around PhiloxScale
+		nt     PhiloxScale
 		round  func(dst []byte, x []float32)
 	}{
 		{dtype.Float32, s.PhiloxScale.F32, s.PhiloxScaleNT.F32, func(dst []byte, x []float32) { copy(dtype.View[float32](dst), x) }},
@@ -72,7 +72,7 @@ func checkPhiloxScale(t *testing.T, s *Set, flags []byte, bound uint16) {
 		}
 		rounded := make([]byte, n*size)
 		c.round(rounded, want)
-		for _, f := range []PhiloxScale{c.direct, c.around} {
+		for _, f := range []PhiloxScale{c.direct, c.nt} {
 			all := alignedTo(n*size + 2*Line)
 			f(all[Line:Line+n*size], x, 1001, 77, 1<<8, 0, 3, 9, bound, by)
 			s.Fence()

@@ -121,7 +121,7 @@ type Set struct {
 	// of package philox, as [philox.Uniform] does, for key words k0 and k1
 	// and counter words c1 to c3. First must not overflow within dst.
 	Philox func(dst []float32, first, k0, k1, c1, c2, c3 uint32)
-	// Philox16 is the same for [philox.UniformHalves] and a multiple of 256
+	// Philox16 is the same for [philox.Uniform16] and a multiple of 256
 	// numbers.
 	Philox16 func(dst []float32, first, k0, k1, c1, c2, c3 uint32)
 	// PhiloxAtLeast says which halves of the words of the same blocks are at least
@@ -322,7 +322,7 @@ func (l *loops) set(lanes int) *Set {
 	s.PhiloxScaleNT = PhiloxScales{philoxScale[float32](l.philoxScaleNT), philoxScale[uint16](l.philoxScaleF16NT), philoxScale[uint16](l.philoxScaleBF16NT)}
 	l.rows(s)
 	l.ofLowPrecision(s)
-	l.halves(s)
+	l.lowPrecision(s)
 	l.finds(s)
 	l.scores(s)
 	l.stats(s)

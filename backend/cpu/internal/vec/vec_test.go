@@ -352,9 +352,9 @@ func TestCompare(t *testing.T) {
 
 func TestConvert(t *testing.T) {
 	x := inputs()
-	halves := make([]uint16, 1<<16)
-	for i := range halves {
-		halves[i] = uint16(i)
+	all16 := make([]uint16, 1<<16)
+	for i := range all16 {
+		all16[i] = uint16(i)
 	}
 	forEachSet(t, func(t *testing.T, s *Set) {
 		checkBytes(t, "ToF16", len(x), func(dst []uint16, at int) { s.ToF16(dst, x[at:at+len(dst)]) },
@@ -378,14 +378,14 @@ func TestConvert(t *testing.T) {
 			want func(uint16) float32
 		}{"FromF16": {s.FromF16, dtype.F16ToF32}, "FromBF16": {s.FromBF16, dtype.BF16ToF32}} {
 			got := make([]float32, 1<<16)
-			c.f(got, halves)
+			c.f(got, all16)
 			for h, v := range got {
 				if math.Float32bits(v) != math.Float32bits(c.want(uint16(h))) {
 					t.Fatalf("%s(%#x) = %#x, want %#x", name, h, math.Float32bits(v), math.Float32bits(c.want(uint16(h))))
 				}
 			}
-			checkBytes(t, name, 1<<10, func(dst []float32, at int) { c.f(dst, halves[at:at+len(dst)]) },
-				func(i int) float32 { return c.want(halves[i]) })
+			checkBytes(t, name, 1<<10, func(dst []float32, at int) { c.f(dst, all16[at:at+len(dst)]) },
+				func(i int) float32 { return c.want(all16[i]) })
 		}
 		for name, c := range map[string]struct {
 			f     Load
@@ -393,9 +393,9 @@ func TestConvert(t *testing.T) {
 		}{"PlusF16": {s.PlusF16, dtype.F16ToF32}, "PlusBF16": {s.PlusBF16, dtype.BF16ToF32}} {
 			checkLoop(t, name, 0, x[:1<<16], func(dst []float32, at int) {
 				sum := slices.Clone(x[at : at+len(dst)])
-				c.f(sum, halves[at:at+len(dst)])
+				c.f(sum, all16[at:at+len(dst)])
 				copy(dst, sum)
-			}, func(i int) float64 { return float64(x[i]) + float64(c.value(halves[i])) })
+			}, func(i int) float64 { return float64(x[i]) + float64(c.value(all16[i])) })
 		}
 		u, n := make([]uint8, 300), make([]int32, 300)
 		for i := range u {
@@ -503,11 +503,11 @@ func TestTranspose8(t *testing.T) {
 			src[i] = uint32(i)
 		}
 		s.Transpose8(dst, src, to, from)
-		halves, half := make([]uint16, 8*from), make([]uint16, 8*to)
-		for i := range halves {
-			halves[i] = uint16(i)
+		words, transposed := make([]uint16, 8*from), make([]uint16, 8*to)
+		for i := range words {
+			words[i] = uint16(i)
 		}
-		s.Transpose8U16(half, halves, to, from)
+		s.Transpose8U16(transposed, words, to, from)
 		for i := range 8 {
 			for j := range to {
 				want := uint32(j*from + i)
@@ -517,7 +517,7 @@ func TestTranspose8(t *testing.T) {
 				if got := dst[i*to+j]; got != want {
 					t.Fatalf("element %d, %d is %d, want %d", i, j, got, want)
 				}
-				if got := half[i*to+j]; uint32(got) != want {
+				if got := transposed[i*to+j]; uint32(got) != want {
 					t.Fatalf("16 bits: element %d, %d is %d, want %d", i, j, got, want)
 				}
 			}

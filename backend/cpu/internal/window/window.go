@@ -43,9 +43,9 @@ func (s *Geometry) At(axis, y, k int) (int, bool) {
 
 // Within returns how many elements of window y along an axis lie on the input.
 func (s *Geometry) Within(axis, y int) int {
-	apart, first := s.Dilation[axis], s.Low[axis]-y*s.Stride[axis] // first: from the window's beginning to the input's
-	lo := tiling.CeilDiv(max(0, first), apart)
-	hi := min(s.Size[axis], tiling.CeilDiv(max(0, first+s.In[axis]), apart))
+	dilation, first := s.Dilation[axis], s.Low[axis]-y*s.Stride[axis] // first: from the window's beginning to the input's
+	lo := tiling.CeilDiv(max(0, first), dilation)
+	hi := min(s.Size[axis], tiling.CeilDiv(max(0, first+s.In[axis]), dilation))
 	return max(0, hi-lo)
 }
 
