@@ -41,6 +41,7 @@ func blocks(t *testing.T) *Model {
 // TestCloneNested: a clone under another policy is the model that would have
 // been built under it, to the bit, and so is the memory that MaxBatch plans.
 func TestCloneNested(t *testing.T) {
+	SkipRace(t)
 	const rows = 16
 	policies := []string{"float32", "mixed_float16", "mixed_bfloat16"}
 	b := Batch{X: NewTensor(numbers(rows*8), rows, 8), Y: NewTensor(numbers(rows*2), rows, 2)}

@@ -36,6 +36,7 @@ func variedBatch(n int) Batch {
 // TestMaxBatch: the batch that is found fits and one more sample does not, under
 // every policy, also as seen from a model of another one.
 func TestMaxBatch(t *testing.T) {
+	SkipRace(t)
 	names := []string{"float32", "mixed_bfloat16", "mixed_float16"}
 	const budget = 1 << 20
 	for _, from := range names {

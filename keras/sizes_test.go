@@ -26,6 +26,7 @@ func bounded(t *testing.T, bytes int) {
 // memory holds, that overflow when they are multiplied, or that take for ever.
 // Each ends with an error, or with a result of the shape that the model promised.
 func TestPairsOfSizes(t *testing.T) {
+	SkipRace(t)
 	bounded(t, 128<<20)
 	image, steps, vector, words := []int{8, 8, 3}, []int{6, 4}, []int{4}, []int{5}
 	firsts := []struct {

@@ -1,0 +1,5 @@
+//go:build !race
+
+package keras
+
+const raceDetector = false
