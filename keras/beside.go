@@ -37,9 +37,9 @@ func (m *Model) Digests(ctx context.Context, b Batch) (all []tensor.Digest, err 
 }
 
 // StepVariables lists all variables that a training step on batches like b reads or
-// changes: weights, states of random numbers, those of the optimizer, the totals of loss
-// and metrics, the counters of steps that were left out. The optimizer's are made if
-// there are none yet. The model must be compiled.
+// changes: weights, states of random numbers, variables of the optimizer, the totals of
+// loss and metrics, and the counters of skipped steps. It makes the optimizer's variables
+// if they do not exist yet. The model must be compiled.
 func (m *Model) StepVariables(b Batch) (all []*Variable, err error) {
 	defer tensor.Catch(&err)
 	if err := m.ready(b); err != nil {

@@ -48,8 +48,8 @@ func (m *Model) planMemory(step *tensor.Func[Batch, none], b Batch) (p MemoryPla
 }
 
 // KeepPlans sets how many compiled plans the model keeps, for training,
-// evaluation and prediction each: those of the n batch shapes that were used
-// last. The default is 64; n below 1 counts as 1. See tensor.Func.KeepPlans.
+// evaluation and prediction each: the plans of the n batch shapes that were
+// used last. The default is 64; n below 1 counts as 1. See tensor.Func.KeepPlans.
 func (m *Model) KeepPlans(n int) {
 	m.plans = max(n, 1)
 	m.keepPlans()

@@ -7,9 +7,9 @@ import (
 )
 
 // Nest is how Keras groups the inputs or the outputs of a model: as one tensor, a list
-// or a dict of such. Models here have tuples, whose order is that of the tensors in the
-// nest, with those of a dict by their keys. Package saving reads nests from files and
-// writes them again.
+// of nests, or a dict of nests. Models here have tuples of the same tensors in the same
+// order; tensors of a dict are ordered by their keys. Package saving reads nests from
+// files and writes them again.
 type Nest struct {
 	Parts []*Nest  // of a list or dict; nil for a tensor
 	Keys  []string // of a dict, sorted: one for each part; nil for a list

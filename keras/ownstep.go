@@ -20,8 +20,8 @@ import (
 //   - a metrics.Accumulator, such as a metric that the step updates: the log is its
 //     result.
 //
-// Logs of all epochs start over; those of Evaluate do, too. A name says the same in
-// every recording of the step.
+// Logs start over in every epoch and in every Evaluate. A name must have the same kind of
+// value in every recording of the step.
 type StepLogs map[string]any
 
 // ownStep is a TrainStep or TestStep and what it logs.

@@ -11,10 +11,10 @@ import (
 // outputs (Schuster and Paliwal 1997). With ReturnSequences, outputs of both
 // directions belong to the same step, and are 0 at masked steps.
 //
-// Inputs: those of Layer; states of the forward layer come before those of the
-// backward layer. Result: that of Layer; with MergeMode concat twice as wide,
-// with MergeMode none a tuple of both outputs; with ReturnState followed by
-// the states of both. Weights: those of both layers.
+// Inputs: the inputs of Layer; states of the forward layer come before states of
+// the backward layer. Result: the result of Layer; with MergeMode concat twice as
+// wide, with MergeMode none a tuple of both outputs; with ReturnState followed by
+// the states of both. Weights: the weights of both layers.
 type Bidirectional struct {
 	Layer         Layer  // forward: SimpleRNN, LSTM, GRU, RNN or ConvLSTM; required
 	MergeMode     string `default:"concat"` // or sum, mul, ave, none (Keras: None)

@@ -10,8 +10,8 @@ import (
 )
 
 // Args are arguments of one call of a layer, under Keras's names; see With.
-// Those of attention layers are also fields of the layer, which hold for all
-// calls.
+// The arguments of attention layers are also fields of the layer, which hold for
+// all calls.
 type Args struct {
 	UseCausalMask         bool // attention: step t sees steps up to t only
 	ReturnAttentionScores bool // attention: the result is a tuple with the scores

@@ -14,8 +14,8 @@ func Clone(l Layer) Layer {
 	return c
 }
 
-// CloneWith is Clone where inner clones the layers in the fields of l, such as
-// that of TimeDistributed. It returns the first error of inner.
+// CloneWith is Clone, but inner clones the layers in the fields of l, such as the
+// field Layer of TimeDistributed. It returns the first error of inner.
 func CloneWith(l Layer, inner func(Layer) (Layer, error)) (Layer, error) {
 	l, args := Unwrap(l)
 	from := reflect.ValueOf(l).Elem()
@@ -46,8 +46,8 @@ func CloneWith(l Layer, inner func(Layer) (Layer, error)) (Layer, error) {
 	return With(c, args), nil
 }
 
-// InFields returns the layers in the exported fields of l, such as that of
-// TimeDistributed. Its other sublayers it makes itself.
+// InFields returns the layers in the exported fields of l, such as the field Layer of
+// TimeDistributed. It does not return sublayers that l makes itself.
 func InFields(l Layer) (all []Layer) {
 	l, _ = Unwrap(l)
 	from := reflect.ValueOf(l).Elem()
@@ -86,9 +86,9 @@ func Outdated(l Layer) (now policy.Policy, yes bool) {
 // has one in policy.SetGlobalMap.
 func SetPolicy(l Layer, p policy.Policy) { l.base().general = &p }
 
-// SetPolicyMap sets the map that l, which is not built yet, and the layers in it
-// read instead of that of policy.SetGlobalMap. With force it has precedence over
-// their fields DType, too. Nil changes nothing.
+// SetPolicyMap sets the policy map of l and of the layers in it, in place of the map of
+// policy.SetGlobalMap. l must not be built yet. With force the map has precedence over
+// the fields DType, too. Nil changes nothing.
 func SetPolicyMap(l Layer, byPath policy.Map, force bool) {
 	b := l.base()
 	b.byPath, b.byForce = byPath, force

@@ -159,8 +159,8 @@ func (b *Base) base() *Base { return b }
 // LayerName returns the layer's name in its model, "" before the first Apply.
 func (b *Base) LayerName() string { return b.name }
 
-// Path returns the layer's name with those of the models and layers around it,
-// such as "encoder/dense_1".
+// Path returns the layer's name after the names of the models and layers that
+// contain it, such as "encoder/dense_1".
 func (b *Base) Path() string { return b.prefix + b.name }
 
 // Policy returns the policy that the layer was built with.
@@ -188,7 +188,7 @@ func (b *Base) SetAutocast(on bool) { b.uncast = !on }
 // the backward pass of training, and computes the rest again there (gradient
 // checkpointing; Keras: remat). Training takes the time of another forward pass
 // through l, and gives the same numbers to the bit. For a model use
-// Remat(model.Layer()). A Remat within another does nothing of its own.
+// Remat(model.Layer()). A Remat within another has no further effect.
 func Remat(l Layer) Layer {
 	l.base().remat = true
 	return l
@@ -230,7 +230,7 @@ func (b *Base) collect(trainable bool) []*Weight {
 }
 
 // Variables returns all variables that calls or training of the layer change:
-// its weights, and those of AddState and AddRandomState.
+// its weights, and the variables of AddState and AddRandomState.
 func (b *Base) Variables() []*tensor.Variable {
 	var all []*tensor.Variable
 	for _, w := range b.Weights() {

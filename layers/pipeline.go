@@ -8,8 +8,8 @@ import (
 
 // Pipeline applies layers one after the other, usually those that prepare data.
 //
-// Shapes: the input of the first layer → the output of the last. Weights: those of
-// Layers.
+// Shapes: the input of the first layer → the output of the last. Weights: the weights
+// of Layers.
 type Pipeline struct {
 	Layers      []Layer // required
 	Name, DType string

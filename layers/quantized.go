@@ -28,9 +28,9 @@ func (b *Base) addQuantized(matrix *Weight, shape Shape) (*quantized, error) {
 	return &quantized{scale}, err
 }
 
-// WeightsInFile returns the layer's own weights, without those of the layers in it, in
-// the order of Keras's files: that of Weights, but for a quantized layer that in which
-// they were made.
+// WeightsInFile returns the layer's own weights, without the weights of layers in it, in
+// the order of Keras's files. The order is the same as in Weights; in a quantized layer
+// it is the order in which the weights were made.
 func (b *Base) WeightsInFile() []*Weight {
 	if b.policy.Int8 {
 		return b.weights
@@ -67,8 +67,8 @@ func (e *Embedding) matrix() (**Weight, []int, Shape) {
 
 func (e *Embedding) setQuantized(policy string, q *quantized) { e.DType, e.quantized = policy, q }
 
-// Quantizable reports whether a layer has a quantized form, by its class: that of Dense,
-// EinsumDense and Embedding, which it does not share with types that embed them.
+// Quantizable reports whether a layer has a quantized form: whether its class is Dense,
+// EinsumDense or Embedding. Types that embed these have other classes.
 func Quantizable(l Layer) bool {
 	l, _ = Unwrap(l)
 	_, ok := l.(quantizer)

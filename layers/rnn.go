@@ -290,11 +290,11 @@ func seen(mask *tensor.Tensor, backwards bool) *tensor.Tensor {
 	return before.Cast(dtype.Float32).MatMul(mask.Cast(dtype.Float32)).GreaterScalar(0)
 }
 
-// StackedRNNCells is a cell of several cells; each gets the output of the one
-// before. Its states are those of all cells, in order.
+// StackedRNNCells is a cell of several cells; each gets the output of the
+// previous one. Its states are the states of all cells, in order.
 //
-// Shapes: the input of the first cell → the output of the last. Weights: those
-// of Cells.
+// Shapes: the input of the first cell → the output of the last. Weights: the
+// weights of Cells.
 type StackedRNNCells struct {
 	Cells       []Layer // each a [Cell]; required
 	Name, DType string

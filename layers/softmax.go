@@ -10,8 +10,8 @@ import (
 // Softmax is eˣ/Σeˣ, with the sum over Axis, in float32 or better.
 //
 // A mask of x with as many axes as x takes elements out: they are 0, and the
-// others sum to 1. A mask of fewer axes, such as that of an Embedding, is only
-// passed on.
+// others sum to 1. A mask of fewer axes, such as the mask of an Embedding, is
+// only passed on.
 //
 // Shapes: any → the same.
 type Softmax struct {

@@ -31,7 +31,7 @@ type SpectralNormalization struct {
 // Config returns the fields Name and DType.
 func (s *SpectralNormalization) Config() Config { return Config{s.Name, s.DType} }
 
-// MaskRule is that of Layer.
+// MaskRule returns the rule of Layer.
 func (s *SpectralNormalization) MaskRule() MaskRule {
 	if ruleOf(s.Layer) == MaskRuleDrop {
 		return MaskRuleDrop

@@ -28,10 +28,10 @@ type MultiOptimizer struct {
 	state
 }
 
-// OptimizerMap assigns an optimizer to each variable: that of the entry whose
-// Variables is the variable's path; else that of the entry whose regular
-// expression matches the whole path; else Default. It is an error if several
-// expressions match.
+// OptimizerMap assigns an optimizer to each variable: from the entry whose
+// Variables is the variable's path; else from the entry whose regular expression
+// matches the whole path; else Default. It is an error if several expressions
+// match.
 type OptimizerMap struct {
 	Default Optimizer // required
 	Entries []OptimizerEntry
@@ -209,7 +209,7 @@ func (o *MultiOptimizer) ApplyGradients(grads []*tensor.Tensor, vars []*tensor.V
 	o.apply(o.setup(), nil, grads, vars)
 }
 
-// Variables returns its own state and that of each optimizer; see Optimizer.
+// Variables returns the state of o and of each of its optimizers; see Optimizer.
 func (o *MultiOptimizer) Variables() []*tensor.Variable {
 	out := o.variables(o.setup())
 	for _, part := range o.Optimizers() {
@@ -252,12 +252,12 @@ func (o *MultiOptimizer) precondition() error {
 	return precondition(o.OptimizerMap.Default)
 }
 
-// FinalizeVariables calls that of each optimizer.
+// FinalizeVariables calls FinalizeVariables of each optimizer.
 func (o *MultiOptimizer) FinalizeVariables() error {
 	return o.each(FinalizeVariables)
 }
 
-// SwapEMA is that of each part.
+// SwapEMA calls SwapEMA of each optimizer.
 func (o *MultiOptimizer) SwapEMA() error { return o.each(SwapEMA) }
 
 func (o *MultiOptimizer) each(f func(Optimizer) error) error {

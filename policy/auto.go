@@ -16,11 +16,10 @@ const (
 
 // Auto returns the name of the policy under which float32 layers compute in d, float16
 // or bfloat16, where that is safe and faster (TensorFlow: auto_mixed_precision; PyTorch:
-// torch.autocast). Layers are those of float32: their types, weights and files are
-// float32, and what a step computes in 16 bits is chosen when it is compiled, operation
-// by operation: see tensor.Autocast. With float16 the loss is scaled, as under
-// mixed_float16. A layer whose field DType names a policy keeps that. Auto panics on
-// other types.
+// torch.autocast). The types of layers, their weights and files stay float32. Which
+// operations a step computes in 16 bits is decided when the step is compiled: see
+// tensor.Autocast. With float16 the loss is scaled, as under mixed_float16. A layer whose
+// field DType names a policy keeps that policy. Auto panics on other types.
 //
 // The environment variable MEZZO_AUTO_MIXED_PRECISION=float16 (or bfloat16) makes it
 // the global policy of a program that sets none or float32, as do TensorFlow's

@@ -39,8 +39,8 @@ func (m Map) For(path string) (p Policy, ok bool, err error) {
 	return c.find(path)
 }
 
-// At is For without the keys of what path is part of: for the layers in a layer,
-// which have the policy of that layer unless a key names them.
+// At is For without the keys of layers that contain the path. It is for layers in a
+// layer, which have the policy of that layer unless a key names them.
 func (m Map) At(path string) (p Policy, ok bool, err error) {
 	c, err := m.compile()
 	if err != nil {

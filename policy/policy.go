@@ -70,8 +70,9 @@ func (p Policy) Mixed() bool { return p.Compute.Size() < p.Variable.Size() }
 // compute in 16 bits with float32 variables, mixed_float32 in float32 with float64
 // variables. A float type, such as float32 or bfloat16, is used for both. mixed_float8 is mixed_bfloat16 with 8-bit
 // products in Dense and EinsumDense. float8_from_P, Keras's form, adds 8-bit
-// products to another policy P. int8_from_P is that of layers that Model.Quantize has
-// quantized; P computes in float32 or bfloat16. auto_float16 and auto_bfloat16 are those of Auto.
+// products to another policy P. int8_from_P is the policy of layers that Model.Quantize has
+// quantized; P computes in float32 or bfloat16. auto_float16 and auto_bfloat16 are the
+// policies of Auto.
 func Parse(name string) (Policy, error) {
 	switch name {
 	case "mixed_float16":
@@ -212,7 +213,7 @@ func SetGlobalMap(byPath Map) (previous Map) {
 // in the global map for its path, or else the global policy.
 func For(path, name string) (Policy, error) { return Under(Global(), path, name) }
 
-// Under is For with the policy general instead of the global one.
+// Under is For with the policy general in place of the global one.
 func Under(general Policy, path, name string) (Policy, error) {
 	if name != "" {
 		return Parse(name)

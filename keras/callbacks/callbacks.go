@@ -6,15 +6,16 @@
 //		Callbacks: callbacks.List(stop, &callbacks.CSVLogger{File: "log.csv"}),
 //	})
 //
-// Own hooks are a keras.Callback (Keras: LambdaCallback), which List takes too.
+// A program's own hooks are a keras.Callback (Keras: LambdaCallback), which List
+// takes too.
 //
 // Rules:
-//   - A callback is for one Fit at a time; the next begins anew.
-//   - What a callback remembers is part of a checkpoint: a training that is
-//     resumed is stopped, slowed down and logged as if it had not been killed.
-//   - A Monitor that is not in the logs is an error that lists those that are;
-//     Keras warns and does nothing. In an epoch without validation (see
-//     FitConfig.ValidationFreq) a Monitor with "val_" is passed over.
+//   - A callback is used by one Fit at a time; the next Fit starts it afresh.
+//   - The state of a callback is part of a checkpoint: a resumed training is
+//     stopped, slowed down and logged as if it had not been killed.
+//   - A Monitor that is not in the logs is an error that lists the names in the
+//     logs; Keras warns and does nothing. In an epoch without validation (see
+//     FitConfig.ValidationFreq) a Monitor with "val_" is ignored.
 //   - Values are compared in float32, as Keras compares them.
 package callbacks
 

@@ -69,9 +69,9 @@ func (m *BinaryAccuracy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tenso
 	})
 }
 
-// CategoricalAccuracy is the share of samples whose largest prediction is that
-// of the class with the largest target; the first one where several are
-// equal. Default name: categorical_accuracy.
+// CategoricalAccuracy is the share of samples in which the class with the
+// largest prediction is the class with the largest target; of equal values the
+// first counts. Default name: categorical_accuracy.
 //
 // Shapes: yTrue, one-hot or probabilities, and yPred [batch … classes].
 type CategoricalAccuracy struct {
@@ -99,9 +99,9 @@ func (m *CategoricalAccuracy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.
 	})
 }
 
-// SparseCategoricalAccuracy is the share of samples whose largest prediction
-// is that of the class that is the label; the first one where several are
-// equal. An integer that is no class is never right; a label of NaN, or with a
+// SparseCategoricalAccuracy is the share of samples in which the class with the
+// largest prediction is the label; of equal predictions the first counts. An
+// integer that is no class is never right; a label of NaN, or with a
 // fraction, is an error of the run. Default name: sparse_categorical_accuracy.
 //
 // Shapes: yTrue [batch …] or [batch … 1], class indices; yPred
