@@ -64,7 +64,7 @@ func (s InputSet) masked(x *tensor.Tensor) *tensor.Tensor {
 		if m.DType() != dtype.Bool {
 			m = m.NotEqual(tensor.Scalar(m.DType(), 0))
 		}
-		if !leads(m.Shape(), parts[k].Shape()) {
+		if !isPrefix(m.Shape(), parts[k].Shape()) {
 			tensor.Fail("Call", "got mask %v for input %d, which is %v, want its first axes", m.Type(), k, parts[k].Type())
 		}
 		parts[k] = parts[k].WithMask(m)

@@ -10,9 +10,9 @@ import (
 // with letters in place of "...".
 type equation struct{ x, y, out string }
 
-// parseEquation reads an equation for an input with rank axes. lead and trail
+// parseEquation reads an equation for an input with rank axes. leading and trailing
 // are the numbers of axes that "..." stands for at the front and the end.
-func parseEquation(text string, rank int) (e equation, lead, trail int, err error) {
+func parseEquation(text string, rank int) (e equation, leading, trailing int, err error) {
 	want := fmt.Errorf(`Equation is %q, want "x,y->z" with a letter for each axis, and "..." at the front of x and z, at the end of both, or nowhere`, text)
 	operands, out, ok := strings.Cut(strings.ReplaceAll(text, " ", ""), "->")
 	x, y, two := strings.Cut(operands, ",")

@@ -52,7 +52,7 @@ func (e *EinsumDense) Build(in ...Shape) error {
 	if err != nil {
 		return err
 	}
-	eq, lead, trail, err := parseEquation(c.Equation, len(s))
+	eq, leading, trailing, err := parseEquation(c.Equation, len(s))
 	if err == nil {
 		err = eq.fits(c.Equation)
 	}
@@ -60,7 +60,7 @@ func (e *EinsumDense) Build(in ...Shape) error {
 		return err
 	}
 	e.equation = eq
-	out, err := e.output(s, lead, trail)
+	out, err := e.output(s, leading, trailing)
 	if err != nil {
 		return err
 	}
@@ -113,17 +113,17 @@ func (e *EinsumDense) Build(in ...Shape) error {
 }
 
 // output is the shape of the result for inputs of shape s.
-func (e *EinsumDense) output(s Shape, lead, trail int) (Shape, error) {
+func (e *EinsumDense) output(s Shape, leading, trailing int) (Shape, error) {
 	for _, n := range e.OutputShape {
 		if n < 1 && n != tensor.Unknown {
 			return nil, fmt.Errorf("OutputShape is %v, want positive numbers, or -1 for sizes of the input", []int(e.OutputShape))
 		}
 	}
 	out := Shape{s[0]}
-	if lead > 1 {
-		out = append(out, s[1:lead]...)
+	if leading > 1 {
+		out = append(out, s[1:leading]...)
 	}
-	out = append(append(out, e.OutputShape...), s[len(s)-trail:]...)
+	out = append(append(out, e.OutputShape...), s[len(s)-trailing:]...)
 	if len(out) != len(e.equation.out) {
 		return nil, fmt.Errorf("OutputShape is %v, want the axes of the result of Equation %q without the batch", []int(e.OutputShape), e.Equation)
 	}

@@ -56,7 +56,7 @@ func maskResult(l Layer, x, y *tensor.Tensor) *tensor.Tensor {
 	for i, p := range y.Unpack() {
 		var m *tensor.Tensor
 		if rule == MaskRulePass && i < len(in) {
-			if m = in[i].Mask(); m != nil && !leads(m.Shape(), p.Shape()) {
+			if m = in[i].Mask(); m != nil && !isPrefix(m.Shape(), p.Shape()) {
 				m = nil
 			}
 		}
@@ -68,8 +68,8 @@ func maskResult(l Layer, x, y *tensor.Tensor) *tensor.Tensor {
 	return tensor.Tuple(out...)
 }
 
-// leads reports whether the axes of a are the first ones of b.
-func leads(a, b Shape) bool {
+// isPrefix reports whether the axes of a are the first axes of b.
+func isPrefix(a, b Shape) bool {
 	if len(a) > len(b) {
 		return false
 	}

@@ -120,7 +120,7 @@ func (r *recurrent) check(in []Shape) error {
 }
 
 // fitsShape reports whether two shapes agree as far as they are known.
-func fitsShape(a, b Shape) bool { return len(a) == len(b) && leads(a, b) }
+func fitsShape(a, b Shape) bool { return len(a) == len(b) && isPrefix(a, b) }
 
 // ResetState makes the next call of a stateful layer begin with zeros.
 func (r *recurrent) ResetState() error {

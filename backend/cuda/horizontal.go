@@ -44,7 +44,7 @@ func (b *builder) update(v *ir.Value, c ptx.Chain, args []any) {
 		b.launch(v, c, args, n)
 		return
 	}
-	key = append(key, byte(number(c.Gated)), byte(number(c.Vector())))
+	key = append(key, byte(number(c.Predicated)), byte(number(c.Vector())))
 	b.updates = append(b.updates, update{v, c, args, string(key)})
 	if len(b.updates) == mostWaiting {
 		b.flushUpdates()

@@ -172,7 +172,7 @@ func (b *builder) chainOf(v *ir.Value, body *op.Body, operands []*ir.Value) (ptx
 	d := collapse(v.Type.Shape, append(strides, rowMajor(v.Type.Shape))...)
 	c := ptx.Chain{
 		Dims: d.sizes, Strides: d.strides[:len(operands)],
-		Body: body, Results: results, Gated: b.pos[v] >= b.p.graph.Commit, Aligned: true,
+		Body: body, Results: results, Predicated: b.pos[v] >= b.p.graph.Commit, Aligned: true,
 	}
 	for i, a := range args[len(operands):] {
 		if p, ok := b.packed[a.(*ir.Value)]; ok {
@@ -196,7 +196,7 @@ func (b *builder) launch(v *ir.Value, c ptx.Chain, args []any, n int) {
 		blocks = c.Group.Blocks()
 	}
 	results := args[len(args)-len(c.Results):]
-	if c.Gated {
+	if c.Predicated {
 		args = append(args, faultWord{})
 	}
 	c.Name = fmt.Sprintf("chain_%d", len(b.chains))

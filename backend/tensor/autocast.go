@@ -143,18 +143,18 @@ func (p *painter) choose() {
 	}
 	// 2. Denial spreads forwards, as far as the last tensor on the list Deny or
 	// Inferred: through these and those on the list Clear that lead to one.
-	leads := map[*Tensor]bool{}
+	reachesDeny := map[*Tensor]bool{}
 	for _, t := range slices.Backward(p.all) {
 		switch l := list(t); {
 		case !t.typ.DType.IsFloat():
 		case l == op.Deny || l == op.Inferred:
-			leads[t] = true
+			reachesDeny[t] = true
 		case l == op.Clear:
-			leads[t] = slices.ContainsFunc(p.readers[t], func(r *Tensor) bool { return leads[r] && list(r) != op.Allow })
+			reachesDeny[t] = slices.ContainsFunc(p.readers[t], func(r *Tensor) bool { return reachesDeny[r] && list(r) != op.Allow })
 		}
 	}
 	for _, t := range p.all {
-		if !free(t) || p.colors[t] == painted || !leads[t] {
+		if !free(t) || p.colors[t] == painted || !reachesDeny[t] {
 			continue
 		}
 		if list(t) == op.Deny || slices.ContainsFunc(t.args, func(a *Tensor) bool {

@@ -28,16 +28,16 @@ const (
 // Chain is a kernel: Body over the elements of a box.
 //
 // Its parameters are the addresses of the operands in order, then of the
-// results, then, if Gated, of a 32-bit word: unless that is 0, the kernel does
+// results, then, if Predicated, of a 32-bit word: unless that is 0, the kernel does
 // nothing.
 type Chain struct {
-	Name    string
-	Dims    []int   // of the box, without sizes of 1; results lie in row-major order
-	Strides [][]int // of each operand, in elements for each of Dims; 0 repeats
-	Body    *op.Body
-	Results []int // which instructions are results
-	Gated   bool
-	Group   *Group // or nil: then Dims are those of any of its boxes
+	Name       string
+	Dims       []int   // of the box, without sizes of 1; results lie in row-major order
+	Strides    [][]int // of each operand, in elements for each of Dims; 0 repeats
+	Body       *op.Body
+	Results    []int // which instructions are results
+	Predicated bool
+	Group      *Group // or nil: then Dims are those of any of its boxes
 
 	// Eight has "e4m3" or "e5m2" for results that are stored as 8-bit floats, which
 	// have all of their numbers, and "" for others; nil: there is none.
@@ -144,7 +144,7 @@ func (w *writer) parameters() int {
 	if w.c.Group != nil {
 		n = w.c.Group.Addresses
 	}
-	if w.c.Gated {
+	if w.c.Predicated {
 		n++
 	}
 	return n
@@ -163,7 +163,7 @@ func (w *writer) count(n int) string {
 func (w *writer) code(n int) {
 	w.regs.WriteString("\t.reg .b32 %t, %b;\n\t.reg .pred %g;\n")
 	fmt.Fprintf(&w.regs, "\t.reg .%s %%i;\n", w.index)
-	if w.c.Gated {
+	if w.c.Predicated {
 		p, f := w.reg("u64"), w.reg("b32")
 		w.line("ld.param.u64 %s, [p%d]", p, w.parameters()-1)
 		w.line("ld.global.u32 %s, [%s]", f, p)

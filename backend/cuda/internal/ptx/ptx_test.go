@@ -159,7 +159,7 @@ func TestVector(t *testing.T) {
 }
 
 // TestAssemble: NVIDIA's assembler takes chains of every operation on every
-// type, element by element and in vectors, gated and not, and every cast.
+// type, element by element and in vectors, predicated and not, and every cast.
 func TestAssemble(t *testing.T) {
 	ptxas := os.Getenv("MEZZO_PTXAS")
 	if ptxas == "" {
@@ -174,7 +174,7 @@ func TestAssemble(t *testing.T) {
 			}
 			for _, aligned := range []bool{false, true} {
 				c := Chain{
-					Name: fmt.Sprint("k", len(chains)), Dims: []int{512, 8}, Results: []int{0}, Aligned: aligned, Gated: len(chains)%2 == 0,
+					Name: fmt.Sprint("k", len(chains)), Dims: []int{512, 8}, Results: []int{0}, Aligned: aligned, Predicated: len(chains)%2 == 0,
 					Body: &op.Body{Inputs: inputs, Code: []op.Instr{in}},
 				}
 				for i := range inputs {
