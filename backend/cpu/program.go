@@ -125,6 +125,7 @@ func compile(ctx context.Context, d *Device, g *ir.Graph) (*Program, error) {
 		}
 	}
 	b.tileBatches(g)
+	b.runConcurrently(g)
 	p.choices = b.Choices
 	runtime.AddCleanup(p, (*lease).end, p.lease)
 	return p, nil

@@ -43,6 +43,11 @@ type Value struct {
 	// Split reports that its results have their own slots and it has none: all its
 	// users are Results. Set by a pass.
 	Split bool
+
+	// Concurrent reports that a device may compute the value at the same time as the one
+	// directly before it: neither reads the other, and the slots of both and of their
+	// arguments do not overlap. Set by a pass.
+	Concurrent bool
 }
 
 // Place says which memory a slot is part of.
@@ -153,6 +158,9 @@ func (g *Graph) String() string {
 		}
 		if v.Slot.Place != Nowhere {
 			fmt.Fprintf(&s, "  @%v", v.Slot)
+		}
+		if v.Concurrent {
+			s.WriteString("  with the one before")
 		}
 		s.WriteByte('\n')
 	}

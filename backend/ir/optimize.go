@@ -49,6 +49,8 @@ var passes = [...]pass{
 	// one pass over memory. Which values can be computed together depends on the
 	// order.
 	{name: "multioutput", run: fuseOutputs, optional: true, hides: true},
+	// The directions of a bidirectional layer can run on two cores.
+	{name: "horizontal", run: fuseHorizontally, optional: true, hides: true},
 	// Every value gets a slot; those in the arena do not overlap yet.
 	{name: "slots", run: assignSlots},
 	// Values with disjoint live ranges share memory.
@@ -58,21 +60,23 @@ var passes = [...]pass{
 // passOrder lists pairs of passes of which the first must run before the
 // second.
 var passOrder = [...][2]string{
-	{"simplify", "cse"},         // equal values cast in different ways become one
-	{"cse", "precisions"},       // duplicates are found by equal arguments
-	{"precisions", "dce"},       // values without uses are removed
-	{"cse", "fuse"},             // two users of one value are seen as such
-	{"dce", "fuse"},             // a dead user would keep a value out of a group
-	{"cse", "split"},            // each result is read by one Result
-	{"dce", "split"},            // a dead user would keep a value whole
-	{"split", "fuse"},           // casts of results are folded into them, not into chains
-	{"fuse", "epilogue"},        // a whole chain becomes the epilogue
-	{"epilogue", "donate"},      // values that overwrite an input stay element-wise
-	{"fuse", "donate"},          // the users of an old value are known after fusion
-	{"donate", "schedule"},      // the order depends on donated inputs
-	{"schedule", "multioutput"}, // needs the values between two values
-	{"multioutput", "slots"},    // live ranges depend on the order
-	{"slots", "share"},          // moves slots that were assigned
+	{"simplify", "cse"},           // equal values cast in different ways become one
+	{"cse", "precisions"},         // duplicates are found by equal arguments
+	{"precisions", "dce"},         // values without uses are removed
+	{"cse", "fuse"},               // two users of one value are seen as such
+	{"dce", "fuse"},               // a dead user would keep a value out of a group
+	{"cse", "split"},              // each result is read by one Result
+	{"dce", "split"},              // a dead user would keep a value whole
+	{"split", "fuse"},             // casts of results are folded into them, not into chains
+	{"fuse", "epilogue"},          // a whole chain becomes the epilogue
+	{"epilogue", "donate"},        // values that overwrite an input stay element-wise
+	{"fuse", "donate"},            // the users of an old value are known after fusion
+	{"donate", "schedule"},        // the order depends on donated inputs
+	{"schedule", "multioutput"},   // needs the values between two values
+	{"multioutput", "slots"},      // live ranges depend on the order
+	{"multioutput", "horizontal"}, // nothing comes between the members of a pair
+	{"horizontal", "slots"},       // live ranges depend on the order and on pairs
+	{"slots", "share"},            // moves slots that were assigned
 }
 
 // OptionalPasses lists the passes that Options.Skip may name, in the order

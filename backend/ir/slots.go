@@ -132,12 +132,21 @@ func (g *Graph) blocks() []*block {
 	of := map[*Value]*block{}
 	splits := map[*Value]int{} // positions of split values
 	for i, v := range g.Values {
+		// Values that are computed at the same time are written from the first one on and
+		// read until the second.
+		start, end := i, i
+		if v.Concurrent {
+			start--
+		}
+		if i+1 < len(g.Values) && g.Values[i+1].Concurrent {
+			end++
+		}
 		if v.Split {
-			splits[v] = i
+			splits[v] = start
 		}
 		for _, a := range v.Args {
 			if b := of[a]; b != nil {
-				b.last = i
+				b.last = end
 			}
 		}
 		if v.Slot.Place != Arena {
@@ -147,7 +156,7 @@ func (g *Graph) blocks() []*block {
 		if v.View() {
 			b = of[v.Args[0]]
 		} else {
-			b = &block{first: i, bytes: v.Type.Bytes(), offset: v.Slot.Offset}
+			b = &block{first: start, bytes: v.Type.Bytes(), offset: v.Slot.Offset}
 			if v.Op == op.ExtraOutput { // written with the value it is part of
 				b.first -= 1 + v.Attr.Index
 			} else if v.hasResultSlot() {
@@ -155,7 +164,7 @@ func (g *Graph) blocks() []*block {
 			}
 			list = append(list, b)
 		}
-		b.last = i
+		b.last = max(b.last, end)
 		b.values = append(b.values, v)
 		of[v] = b
 	}

@@ -55,6 +55,11 @@ func checkMemory(g *Graph) error {
 		if i >= g.Commit && !updates(v) {
 			return fmt.Errorf("%v is in the commit phase, which begins at %d, but is not element-wise", v, g.Commit)
 		}
+		if v.Concurrent {
+			if err := checkConcurrent(g, i); err != nil {
+				return err
+			}
+		}
 		for _, a := range v.Args {
 			if !mem.holds(a, source[a]) {
 				return fmt.Errorf("%v reads %v at %v, which was overwritten", v, a, a.Slot)
@@ -91,6 +96,25 @@ func checkMemory(g *Graph) error {
 		}
 		if !mem.holds(v, source[v]) {
 			return fmt.Errorf("output %d, %v, was overwritten", o, v)
+		}
+	}
+	return nil
+}
+
+// checkConcurrent verifies that value i can be computed at the same time as the one
+// before it.
+func checkConcurrent(g *Graph, i int) error {
+	if i == 0 || g.Values[i-1].Concurrent {
+		return fmt.Errorf("%v is concurrent with no value before it", g.Values[i])
+	}
+	pair := [2]*Value{g.Values[i-1], g.Values[i]}
+	for j, v := range pair {
+		for _, r := range g.results(i - 1 + j) {
+			for _, a := range pair[1-j].Args {
+				if a == v || overlap(r, a) {
+					return fmt.Errorf("%v is concurrent with %v, but %v is written while %v is read", pair[1], pair[0], r, a)
+				}
+			}
 		}
 	}
 	return nil

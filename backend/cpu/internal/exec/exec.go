@@ -196,3 +196,18 @@ type BatchTiled interface {
 	Piece(r *Run, w *Worker, i, pieces, shift int)
 	End(r *Run)
 }
+
+// Concurrent is a kernel whose chunks may run in one task with those of another
+// Concurrent kernel, which needs nothing of it.
+type Concurrent interface {
+	Kernel
+	Task
+	// Share moves the kernel's part of shared memory base bytes up and returns its end,
+	// or -1 if the kernel must have shared memory alone. It is called once.
+	Share(base int) int
+	// Begin is called before the first chunk.
+	Begin(r *Run)
+	// Chunks returns the number of chunks, Work their element operations.
+	Chunks() int
+	Work() int
+}

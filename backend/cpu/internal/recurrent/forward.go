@@ -77,9 +77,33 @@ func makeScan[T lanes.Real](b *exec.Builder, v *ir.Value, l *lanes.Table[T]) exe
 }
 
 func (k *scan[T]) Run(r *exec.Run) {
-	if k.prepare(r) {
-		k.start(r, k, tiling.CeilDiv(k.batch, k.rows))
+	if k.Begin(r); k.Chunks() > 0 {
+		r.Parallel(k, k.Chunks(), k.Work())
 	}
+}
+
+// Share implements exec.Concurrent.
+func (k *scan[T]) Share(base int) (end int) {
+	if k.products[0].panels != nil {
+		return -1 // the flag of split operands has one place
+	}
+	for i := range k.products {
+		p := &k.products[i]
+		p.at += base
+		end = p.at + p.bytes()
+	}
+	return end
+}
+
+// Begin implements exec.Concurrent.
+func (k *scan[T]) Begin(r *exec.Run) { k.prepare(r) }
+
+// Chunks implements exec.Concurrent.
+func (k *scan[T]) Chunks() int {
+	if k.units == 0 {
+		return 0
+	}
+	return tiling.CeilDiv(k.batch, k.rows)
 }
 
 // Chunk takes block i of the batch through all steps.

@@ -214,7 +214,12 @@ func (k *recurrence[T]) prepare(r *exec.Run) bool {
 
 // start runs n chunks of t, which embeds k.
 func (k *recurrence[T]) start(r *exec.Run, t exec.Task, n int) {
-	r.Parallel(t, n, k.batch*k.units*(k.steps+1)*k.gates*(8+k.units/16))
+	r.Parallel(t, n, k.Work())
+}
+
+// Work returns about the element operations of all steps.
+func (k *recurrence[T]) Work() int {
+	return k.batch * k.units * (k.steps + 1) * k.gates * (8 + k.units/16)
 }
 
 // begin must be called before the first product of a chunk, end after the last.
