@@ -27,6 +27,7 @@ var winogradShapes = []struct {
 	{"odd", op.Shape{2, 23, 31, 64}, op.Shape{3, 3, 64, 72}, []int{1, 1}, []int{1, 1}},
 	{"bands", op.Shape{1, 64, 61, 72}, op.Shape{3, 3, 72, 100}, []int{1, 1}, []int{1, 1}},
 	{"images", op.Shape{9, 13, 14, 64}, op.Shape{3, 3, 64, 64}, []int{1, 1}, []int{1, 1}},
+	{"few tiles", op.Shape{1, 8, 8, 64}, op.Shape{3, 3, 64, 64}, []int{1, 1}, []int{1, 1}},
 	{"deep", op.Shape{1, 18, 18, 300}, op.Shape{3, 3, 300, 40}, []int{0, 0}, []int{0, 0}},
 	{"passes", op.Shape{1, 10, 10, 260}, op.Shape{3, 3, 260, 1080}, []int{0, 0}, []int{0, 0}},
 	{"planes", op.Shape{2, 3, 12, 16, 48}, op.Shape{1, 3, 3, 48, 80}, []int{0, 1, 1}, []int{0, 1, 1}},

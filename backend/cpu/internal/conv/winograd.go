@@ -95,6 +95,7 @@ const (
 	winogradSize         = 16        // elements of a transformed tile
 	winogradBytes        = 768 << 10 // of the tiles and products of a chunk, which stay in L2
 	winogradTiles        = 48        // of a chunk, about, even if they exceed L2: transformed kernels are read once for so many
+	winogradFewest       = 8         // of a chunk, at least
 	winogradWide         = 128       // of a chunk, about, if transformed kernels come from L3
 	winogradDepth        = 256       // channels of the source in a call: a panel of kernels stays in L1
 	winogradKept         = 1 << 20   // bytes of transformed kernels that stay in L2
@@ -218,7 +219,9 @@ func (k *winograd) cut(p *stridedPhase) {
 	if k.panelsAtOnce > 1 {
 		k.most = max(k.most, winogradWide)
 	}
-	k.most = min(k.most, max(winogradTiles, tiling.CeilDiv(all, tiling.MinChunks)))
+	// A few tiles are cut into halves for two cores: micro-kernels multiply halves as fast.
+	fewest := min(winogradTiles, max(winogradFewest, tiling.CeilDiv(all, 2)))
+	k.most = min(k.most, max(fewest, tiling.CeilDiv(all, tiling.MinChunks)))
 	k.down = tiling.Even(rows, max(1, k.most/k.across), 1)
 	k.images = 1
 	if k.down == rows && p.count[0] == 1 {

@@ -13,6 +13,11 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
+const (
+	gatherAhead      = 4   // rows from a copied one to the one that is prefetched
+	gatherPrefetched = 512 // bytes of it: the processor prefetches the rest
+)
+
 // indices is the argument of indices of an operation. Indices are data, so kernels must
 // check them.
 type indices struct {
@@ -104,6 +109,12 @@ func (k *Gather) Chunk(r *exec.Run, _ *exec.Worker, c int) {
 		at, ok := k.at(r, i)
 		if !ok {
 			continue
+		}
+		if v != nil && k.along == 0 && i+gatherAhead < k.n {
+			// Rows lie anywhere in a table that may be larger than L2.
+			if next := k.get(r, i+gatherAhead); next >= 0 && next < int64(k.limit) {
+				v.Prefetch(src[int(next)*k.bytes:][:min(k.bytes, gatherPrefetched)])
+			}
 		}
 		from := i*k.along + at*k.bytes
 		to, x := dst[i*k.bytes:(i+1)*k.bytes], src[from:from+k.bytes]
