@@ -51,6 +51,7 @@ var (
 	peerEnv  = flag.String("peers", "", "Python interpreter with torch, keras and tensorflow, to compare with (default: no comparison)")
 	peerDir  = flag.String("peerdir", "docs/benchmarks/peers", "directory of the peers' scripts")
 	peerOnly = flag.String("peer", "torch,keras", "peers, comma-separated")
+	settings = flag.String("settings", "", `peers' settings to try, comma-separated patterns such as "eager*" (default all)`)
 	reps     = flag.Int("reps", 9, "accepted repetitions, of which the median is printed")
 	least    = flag.Duration("least", 100*time.Millisecond, "shortest repetition")
 	shapes   = flag.Int("random", 0, "draw so many shapes of each of -kinds, and print how the first peer's times compare with Mezzo's")

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -124,6 +125,14 @@ func (s setting) repeat(n int) (wall, used time.Duration, err error) {
 	return seconds(r.Wall), seconds(r.Used), err
 }
 
+// tries reports whether one of the patterns, or none there, matches a setting.
+func tries(patterns, name string) bool {
+	return patterns == "" || slices.ContainsFunc(strings.Split(patterns, ","), func(p string) bool {
+		match, _ := path.Match(p, name)
+		return match
+	})
+}
+
 // best finds a peer's fastest setting for a row, by the best of three
 // repetitions each: of those named, or of all.
 func (p *peer) best(s spec, policy string, least time.Duration, names ...string) (*contender, error) {
@@ -133,7 +142,7 @@ func (p *peer) best(s spec, policy string, least time.Duration, names ...string)
 	}
 	best, fastest := &contender{label: "–"}, 0.0
 	for _, name := range r.Settings {
-		if len(names) > 0 && !slices.Contains(names, name) {
+		if len(names) > 0 && !slices.Contains(names, name) || !tries(*settings, name) {
 			continue
 		}
 		c := &contender{runner: setting{p, name}, label: name}
