@@ -310,7 +310,9 @@ func (t *table) enter(ctx context.Context, r row, name string) (*entry, error) {
 		compute = p.Auto
 	}
 	e := &entry{policy: name, work: r.flops, unit: "GFLOP/s", ours: &contender{runner: own(call), probe: arithmetic(compute)}}
+	e.ours.best = new(float64)
 	if r.bytes != nil {
+		e.ours.best = nil // rates of copies vary
 		e.work, e.unit = r.bytes(compute.Size()), "GB/s"
 		e.ours.probe = newCopies(int(e.work)).rate
 	}
@@ -322,6 +324,7 @@ func (t *table) enter(ctx context.Context, r row, name string) (*entry, error) {
 		if err != nil {
 			return nil, err
 		}
+		best.probe, best.best = e.ours.probe, e.ours.best
 		e.peers = append(e.peers, best)
 	}
 	return e, nil
