@@ -25,11 +25,12 @@ var imports = map[string]string{
 	"backend/driver":                   "backend/dtype backend/ir backend/op",
 	"backend":                          "backend/driver backend/dtype backend/ir backend/op",
 	"backend/null":                     "backend backend/driver backend/dtype backend/ir backend/op",
-	"backend/cpu":                      "backend backend/cpu/internal/attention backend/cpu/internal/conv backend/cpu/internal/elementwise backend/cpu/internal/exec backend/cpu/internal/gemm backend/cpu/internal/isa backend/cpu/internal/move backend/cpu/internal/pooling backend/cpu/internal/product backend/cpu/internal/recurrent backend/cpu/internal/reduce backend/cpu/internal/tiling backend/driver backend/dtype backend/ir backend/op golang.org/x/sys/unix", // on Windows golang.org/x/sys/windows
+	"backend/cpu":                      "backend backend/cpu/internal/attention backend/cpu/internal/collective backend/cpu/internal/conv backend/cpu/internal/elementwise backend/cpu/internal/exec backend/cpu/internal/gemm backend/cpu/internal/isa backend/cpu/internal/move backend/cpu/internal/pooling backend/cpu/internal/product backend/cpu/internal/recurrent backend/cpu/internal/reduce backend/cpu/internal/tiling backend/driver backend/dtype backend/ir backend/op golang.org/x/sys/unix", // on Windows golang.org/x/sys/windows
 	"backend/cpu/internal/attention":   "backend/cpu/internal/elementwise backend/cpu/internal/exec backend/cpu/internal/gemm backend/cpu/internal/lanes backend/cpu/internal/product backend/cpu/internal/reduce backend/cpu/internal/tiling backend/cpu/internal/vec backend/dtype backend/ir backend/op",
 	"backend/cpu/internal/recurrent":   "backend backend/cpu/internal/exec backend/cpu/internal/gemm backend/cpu/internal/isa backend/cpu/internal/lanes backend/cpu/internal/product backend/cpu/internal/tiling backend/cpu/internal/vec backend/dtype backend/ir backend/op",
 	"backend/cpu/internal/conv":        "backend backend/cpu/internal/elementwise backend/cpu/internal/exec backend/cpu/internal/gemm backend/cpu/internal/lanes backend/cpu/internal/product backend/cpu/internal/tiling backend/cpu/internal/vec backend/cpu/internal/window backend/dtype backend/ir backend/op",
 	"backend/cpu/internal/pooling":     "backend/cpu/internal/elementwise backend/cpu/internal/exec backend/cpu/internal/gemm backend/cpu/internal/lanes backend/cpu/internal/tiling backend/cpu/internal/window backend/dtype backend/ir backend/op",
+	"backend/cpu/internal/collective":  "backend/cpu/internal/exec backend/cpu/internal/lanes backend/driver backend/dtype backend/ir backend/op",
 	"backend/cpu/internal/window":      "backend/cpu/internal/tiling backend/op",
 	"backend/cpu/internal/product":     "backend backend/cpu/internal/elementwise backend/cpu/internal/exec backend/cpu/internal/gemm backend/cpu/internal/lanes backend/cpu/internal/tiling backend/cpu/internal/vec backend/dtype backend/ir backend/op",
 	"backend/cpu/internal/elementwise": "backend/cpu/internal/exec backend/cpu/internal/lanes backend/cpu/internal/move backend/cpu/internal/tiling backend/cpu/internal/vec backend/dtype backend/ir backend/op backend/philox",
@@ -85,7 +86,7 @@ var imports = map[string]string{
 	"losses":                       "backend/dtype backend/op backend/suggest backend/tensor backend/tensor/lossshape backend/tensor/lossmath",
 	"optimizers":                   "backend/dtype backend/op backend/suggest backend/tensor optimizers/kerasstate policy",
 	"keras/metrics":                "backend/dtype backend/op backend/suggest backend/tensor backend/tensor/lossshape backend/tensor/lossmath",
-	"keras":                        "backend backend/cpu backend/cuda backend/driver backend/dtype backend/ir backend/op backend/suggest backend/tensor optimizers/kerasstate keras/exponents keras/internal/console keras/internal/pipeline keras/metrics layers losses optimizers policy github.com/rivo/uniseg github.com/schollz/progressbar/v3",
+	"keras":                        "backend backend/cpu backend/cuda backend/driver backend/dtype backend/ir backend/op backend/suggest backend/tensor optimizers/kerasstate keras/distribution keras/exponents keras/internal/console keras/internal/pipeline keras/metrics layers losses optimizers policy github.com/rivo/uniseg github.com/schollz/progressbar/v3",
 	"keras/callbacks":              "backend/suggest backend/tensor keras keras/checkpoint keras/exponents keras/internal/atomicfile keras/metrics keras/saving keras/tensorboard optimizers",
 	"keras/checkpoint":             "backend/dtype backend/op backend/tensor keras keras/internal/atomicfile keras/internal/safeio",
 	"keras/exponents":              "backend/dtype",
@@ -115,7 +116,7 @@ var imports = map[string]string{
 
 	"keras/ops": "backend/dtype backend/tensor",
 
-	"keras/distribution":            "backend/tensor", // engines with dependencies are modules of their own
+	"keras/distribution":            "backend/driver backend/dtype backend/op backend/tensor", // engines with dependencies are modules of their own
 	"keras/distribution/enginetest": "keras/distribution",
 
 	"keras/internal/scenario": "", // tests only

@@ -189,11 +189,15 @@ func inStep(x *tensor.Tensor, v *tensor.Variable) bool {
 
 // NextState returns the random state for this call and advances v, so that the
 // next step draws other numbers. While a model is being built it does not
-// advance v.
+// advance v. Each shard of a batch draws its own numbers (tensor.Shard): n·of+i for
+// step n and shard i of of.
 func NextState(v *tensor.Variable, x *tensor.Tensor) *tensor.Tensor {
 	now := v.Value()
 	if inStep(x, v) {
 		v.Assign(now.Add(tensor.New([]int64{0, 1}, 2)))
+	}
+	if i, of := tensor.ShardIndex(); of > 1 {
+		now = now.Mul(tensor.New([]int64{1, int64(of)}, 2)).Add(tensor.New([]int64{0, int64(i)}, 2))
 	}
 	return now
 }

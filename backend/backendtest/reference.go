@@ -190,6 +190,10 @@ func evaluate(c op.Code, a op.Attr, args []array) (result, error) {
 		return matMul(a, t, args), nil
 	case c == op.QuantizedMatMul:
 		return quantizedMatMul(t, args), nil
+	case c == op.AllReduceStart:
+		return allReduceStart(t, args), nil
+	case c == op.AllReduceDone:
+		return allReduceDone(a, t, args), nil
 	case c == op.RNN:
 		return rnnReference(a, t, args), nil
 	case c == op.RNNGrad:

@@ -95,6 +95,8 @@ func (*Device) Supports(c op.Code, d dtype.DType) bool {
 			return true
 		}
 		return kernels[c] != nil && d.IsFloat()
+	case op.Collective:
+		return d.IsFloat()
 	case op.Leaf, op.Reduction, op.Movement:
 		switch c {
 		case op.LayerNorm, op.LayerNormGrad, op.SoftmaxGrad, op.Moments, op.BatchNormReduce: // float64 is expanded

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/attention"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/collective"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/conv"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/elementwise"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
@@ -215,6 +216,8 @@ func init() {
 		op.ScatterAdd:       move.NewScatterAdd,
 		op.ScatterUpdate:    move.NewScatterUpdate,
 		op.Unique:           move.NewUnique,
+		op.AllReduceStart:   collective.NewStart,
+		op.AllReduceDone:    collective.NewDone,
 	}
 }
 
@@ -257,7 +260,7 @@ func (p *Program) get() (*execution, error) {
 		return r, nil
 	}
 	p.mu.Unlock()
-	need := p.graph.ArenaBytes + p.plan.Shared + 8*p.plan.Sums
+	need := p.graph.ArenaBytes + p.plan.Shared + 8*p.plan.Sums + p.plan.StateBytes
 	if err := p.device.reserve(min(need+p.plan.Scratch, op.Limit), "a run of "+p.graph.Describe()); err != nil {
 		return nil, err
 	}
@@ -462,7 +465,7 @@ func (p *Program) Workspace() int {
 // workspace returns the bytes that a run holds itself, and the scratch memory of a
 // helper.
 func (p *Program) workspace() (own, scratch int) {
-	own, scratch = p.plan.Shared+8*p.plan.Sums+p.plan.Scratch, p.plan.Scratch
+	own, scratch = p.plan.Shared+8*p.plan.Sums+p.plan.StateBytes+p.plan.Scratch, p.plan.Scratch
 	for _, n := range p.plan.Packed {
 		own += n
 	}

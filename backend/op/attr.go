@@ -51,9 +51,10 @@ type Attr struct {
 	DType      dtype.DType // Param, Const, Iota, Cast, ExtraOutput: result; Sum, Mean, Prod, SumSquares, MatMul, convolution, Softmax, LogSoftmax: result, Invalid = that of the argument; Result: 16-bit type to round to, set by a pass, Invalid = none
 	Bits       int8        // RandomUniform: of a number, 16 or 0 = 24
 
-	Scan *Scan     // RNN, RNNGrad: which cell, and which arguments there are
-	Loop *LoopBody // Loop: what a step does
-	Body *Body     // Fused: what it computes; contractions: what follows the product, which is operand 0 of it
+	Scan      *Scan      // RNN, RNNGrad: which cell, and which arguments there are
+	Loop      *LoopBody  // Loop: what a step does
+	AllReduce *AllReduce // AllReduceStart, AllReduceDone: of what, among whom
+	Body      *Body      // Fused: what it computes; contractions: what follows the product, which is operand 0 of it
 }
 
 // check returns an error for integers beyond Limit, which no memory can hold.
@@ -191,6 +192,9 @@ func (a Attr) String() string {
 	if a.Loop != nil {
 		put("loop=(%v)", a.Loop)
 	}
+	if a.AllReduce != nil {
+		put("allreduce=(%v)", a.AllReduce)
+	}
 	if a.Body != nil {
 		put("{%v}", a.Body)
 	}
@@ -248,6 +252,9 @@ func (a Attr) AppendKey(k []byte) []byte {
 		k = append(k, 0)
 	} else {
 		k = a.Loop.appendKey(append(k, 1))
+	}
+	if a.AllReduce != nil {
+		k = a.AllReduce.appendKey(append(k, "allreduce "...))
 	}
 	if a.Body != nil {
 		s := a.Body.String()

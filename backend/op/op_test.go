@@ -29,7 +29,7 @@ func TestTable(t *testing.T) {
 			if i.Grad {
 				t.Errorf("%v is a leaf with a gradient", c)
 			}
-		case Elementwise, Contraction, Movement, Reduction:
+		case Elementwise, Contraction, Movement, Reduction, Collective:
 			if i.Args == 0 {
 				t.Errorf("%v takes no arguments and is no leaf", c)
 			}
@@ -258,7 +258,7 @@ func TestBroadcast(t *testing.T) {
 // must differ, whatever the keys of other fields look like.
 func TestAppendKey(t *testing.T) {
 	base := func() Attr {
-		return Attr{Scan: &Scan{}, Loop: &LoopBody{Code: []LoopInstr{{Op: Add}}}, Body: &Body{Inputs: []dtype.DType{f32}, Code: []Instr{{Add, f32, [3]int32{0, 0, 0}}}}}
+		return Attr{Scan: &Scan{}, AllReduce: &AllReduce{}, Loop: &LoopBody{Code: []LoopInstr{{Op: Add}}}, Body: &Body{Inputs: []dtype.DType{f32}, Code: []Instr{{Add, f32, [3]int32{0, 0, 0}}}}}
 	}
 	keys := map[string]string{string(base().AppendKey(nil)): "nothing"}
 	note := func(what string, a Attr) {
@@ -303,6 +303,11 @@ func TestAppendKey(t *testing.T) {
 		a := base()
 		set(reflect.ValueOf(a.Scan).Elem().Field(i))
 		note("Scan."+reflect.TypeFor[Scan]().Field(i).Name, a)
+	}
+	for i := range reflect.TypeFor[AllReduce]().NumField() {
+		a := base()
+		set(reflect.ValueOf(a.AllReduce).Elem().Field(i))
+		note("AllReduce."+reflect.TypeFor[AllReduce]().Field(i).Name, a)
 	}
 	for i := range reflect.TypeFor[LoopBody]().NumField() {
 		a := base()

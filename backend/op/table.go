@@ -151,6 +151,9 @@ const (
 	ScatterUpdate    // x[n …] with row i of z at index y[i]; indices out of range are left out, and of equal ones the last counts
 	Unique           // [2 n] of n indices: for each the number of its value among the different ones, in the order of their first appearance; then these, filled up with Padding
 
+	AllReduceStart // begins to add up its arguments over the ranks of a group: see AllReduce
+	AllReduceDone  // a vector in the accumulator's type: the sums that an AllReduceStart has begun
+
 	Fused       // chains of element-wise operations in one pass: Attr.Body
 	ExtraOutput // an output of the Fused value x besides its result: number Index of its Body.ExtraOutputs
 
@@ -167,6 +170,7 @@ const (
 	Reduction                // folds axes
 	Contraction              // sums of products: 16-bit operands, float32 accumulation
 	Movement                 // copies elements
+	Collective               // exchanges elements with other ranks
 )
 
 // Precision is the list an operation is on in the sense of TensorFlow's
@@ -390,6 +394,9 @@ func init() {
 		ScatterAlongAxis: {Name: "ScatterAlongAxis", Args: 2, Class: Movement, Grad: true, Infer: inferScatterAlongAxis},
 		ScatterUpdate:    {Name: "ScatterUpdate", Args: 3, Class: Movement, InPlace: true, Infer: inferScatterUpdate},
 		Unique:           {Name: "Unique", Args: 1, Class: Movement, Infer: inferUnique},
+
+		AllReduceStart: {Name: "AllReduceStart", Args: -1, Class: Collective, Infer: inferAllReduceStart},
+		AllReduceDone:  {Name: "AllReduceDone", Args: 1, Class: Collective, Infer: inferAllReduceDone, Results: allReduceResults},
 
 		Fused:       {Name: "Fused", Args: -1, Class: Elementwise, Infer: inferFused},
 		ExtraOutput: {Name: "ExtraOutput", Args: 1, Class: Elementwise, Infer: inferCast},

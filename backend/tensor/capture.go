@@ -30,6 +30,10 @@ type trace struct {
 
 	autocast dtype.DType // of what is recorded now; see Autocast
 
+	shard, shards int     // see Shard; 0 shards: none
+	exchanges     int     // of AllReduce so far
+	exchanged     *Tensor // the start of the last one
+
 	predicate  *Tensor // of Assign, see Predicated; nil: always
 	statistics *Tensor // see PredicateStatistics
 }

@@ -38,6 +38,10 @@ type plan struct {
 
 	starter driver.AsyncProgram // the program, if a failed run leaves nothing to undo here
 
+	group     int         // number of the Communicator of its exchanges with other ranks, 0 without any
+	exchanges string      // what they are
+	agreed    atomic.Bool // that all ranks make them
+
 	tf32      [2]bool // what backend.TF32 returned
 	unbounded bool    // it was made to be looked at; whether it fits into memory is not known
 	stopAtNaN bool
@@ -190,6 +194,12 @@ func (p *plan) finish(sources []source) {
 		p.variables = append(p.variables, w.variable)
 	}
 	p.domain = unite(p.variables)
+	for _, v := range p.graph.Values {
+		if v.Op == op.AllReduceStart {
+			p.group = v.Attr.AllReduce.Group
+			p.exchanges += fmt.Sprintf("%v\n", v.Attr.AllReduce)
+		}
+	}
 	p.spare = make([]*storage, len(p.written))
 	inPlace := true
 	for i := range p.written {
@@ -267,6 +277,9 @@ func (p *plan) run(ctx context.Context, c *call) ([]*Tensor, error) {
 	if err := p.ready(ctx, c.args); err != nil {
 		return nil, err
 	}
+	if err := p.agree(); err != nil {
+		return nil, err
+	}
 	c.fit(p)
 	if p.domain != nil {
 		alone := len(p.written) > 0
@@ -309,6 +322,23 @@ func (p *plan) run(ctx context.Context, c *call) ([]*Tensor, error) {
 		}
 	}
 	return c.results, nil
+}
+
+// agree compares the exchanges of a program with those of the other ranks before its
+// first run: a difference would be a call that never returns.
+func (p *plan) agree() error {
+	if p.group == 0 || p.agreed.Load() {
+		return nil
+	}
+	c := driver.CommunicatorOf(p.group)
+	if c == nil {
+		return &Error{Op: "Function", Err: errors.New("the group of ranks that it was recorded for has ended")}
+	}
+	if err := c.SameText(p.exchanges); err != nil {
+		return &Error{Op: "Function", Err: err}
+	}
+	p.agreed.Store(true)
+	return nil
 }
 
 // bound returns a *backend.MemoryError if the plan does not fit into memory and this is

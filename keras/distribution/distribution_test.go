@@ -83,8 +83,8 @@ func TestAgree(t *testing.T) {
 		if err := g.Agree(nil); err != nil {
 			return err
 		}
-		if n, err := g.Status(byte(g.Rank()), nil); n != 2 || err != nil {
-			return fmt.Errorf("Status: got %d and %v, want 2", n, err)
+		if least, most, err := g.Status(byte(g.Rank()+1), nil); least != 1 || most != 3 || err != nil {
+			return fmt.Errorf("Status: got %d, %d and %v, want 1 and 3", least, most, err)
 		}
 		own := errors.New("no disk")
 		var mine error

@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
@@ -43,8 +45,12 @@ type Group struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
-	one    []byte // scratch of Agree
+	one    []byte // scratch of Status
 	all    []byte
+
+	number int // as a driver.Communicator
+	start  sync.Once
+	jobs   chan driver.CommunicatorJob
 }
 
 // NewGroup returns the group of an engine.
@@ -54,7 +60,71 @@ func NewGroup(e Engine) *Group {
 		g.timeout = d
 	}
 	g.ctx, g.cancel = context.WithCancelCause(context.Background())
+	g.number = driver.AddCommunicator(communicator{g})
 	return g
+}
+
+// end forgets the group: its programs cannot run any more.
+func (g *Group) end() {
+	driver.RemoveCommunicator(g.number)
+	g.start.Do(func() {})
+	if g.jobs != nil {
+		close(g.jobs)
+	}
+}
+
+// communicator is what programs see of a group.
+type communicator struct{ g *Group }
+
+// Post implements driver.Communicator.
+func (c communicator) Post(j driver.CommunicatorJob) {
+	c.g.start.Do(func() {
+		c.g.jobs = make(chan driver.CommunicatorJob, 64)
+		go func() {
+			for j := range c.g.jobs {
+				j.Exchange()
+			}
+		}()
+	})
+	c.g.jobs <- j
+}
+
+func (c communicator) AllToAll(send, recv []byte) error  { return c.g.AllToAll(send, recv) }
+func (c communicator) AllGather(send, recv []byte) error { return c.g.AllGather(send, recv) }
+
+func (c communicator) AllReduce(x []float32) error {
+	s, ok := c.g.engine.(Summer)
+	if !ok {
+		return fmt.Errorf("distribution: engine %s has no sum of its own; leave DataParallel.Engine out", c.g.engine.Name())
+	}
+	return c.g.call("all-reduce", func(ctx context.Context) error { return s.AllReduce(ctx, x) })
+}
+
+// SameText implements driver.Communicator. Its error names the first line that differs.
+func (c communicator) SameText(text string) error {
+	all, err := c.g.Gather([]byte(text))
+	if err != nil {
+		return err
+	}
+	for rank, other := range all {
+		if string(other) == string(all[0]) {
+			continue
+		}
+		a, b := strings.Split(string(all[0]), "\n"), strings.Split(string(other), "\n")
+		for i := range max(len(a), len(b)) {
+			x, y := "nothing", "nothing"
+			if i < len(a) && a[i] != "" {
+				x = a[i]
+			}
+			if i < len(b) && b[i] != "" {
+				y = b[i]
+			}
+			if x != y {
+				return &RankError{rank, fmt.Errorf("its program exchanges %s; that of rank 0 exchanges %s", y, x)}
+			}
+		}
+	}
+	return nil
 }
 
 // Rank returns the number of this process, from 0.
@@ -132,15 +202,15 @@ func (g *Group) Agree(err error) error {
 	if err != nil {
 		code = 1
 	}
-	_, err = g.Status(code, err)
+	_, _, err = g.Status(code, err)
 	return err
 }
 
-// Status is Agree with a code, 0 to 255, of what this rank is about to do: it returns
-// the largest code of all.
-func (g *Group) Status(code byte, err error) (largest byte, _ error) {
+// Status is Agree with a code, 0 to 254, of what this rank is about to do: it returns
+// the smallest and the largest code of all.
+func (g *Group) Status(code byte, err error) (smallest, largest byte, _ error) {
 	if g.Size() == 1 {
-		return code, err
+		return code, code, err
 	}
 	g.mu.Lock()
 	g.one[0] = code
@@ -149,9 +219,10 @@ func (g *Group) Status(code byte, err error) (largest byte, _ error) {
 	}
 	e := g.locked("status", func(ctx context.Context) error { return g.engine.AllGather(ctx, g.one, g.all) })
 	failed := -1
+	smallest = 255
 	if e == nil {
 		for rank, c := range g.all {
-			largest = max(largest, c)
+			smallest, largest = min(smallest, c), max(largest, c)
 			if c == 255 && failed < 0 {
 				failed = rank
 			}
@@ -159,10 +230,10 @@ func (g *Group) Status(code byte, err error) (largest byte, _ error) {
 	}
 	g.mu.Unlock()
 	if e != nil {
-		return 0, e
+		return 0, 0, e
 	}
 	if failed < 0 {
-		return largest, nil
+		return smallest, largest, nil
 	}
 	text := ""
 	if err != nil {
@@ -171,11 +242,11 @@ func (g *Group) Status(code byte, err error) (largest byte, _ error) {
 	texts, e := g.Gather([]byte(text))
 	switch {
 	case e != nil:
-		return 0, e
+		return 0, 0, e
 	case err != nil:
-		return largest, err
+		return smallest, largest, err
 	}
-	return largest, &RankError{failed, errors.New(string(texts[failed]))}
+	return smallest, largest, &RankError{failed, errors.New(string(texts[failed]))}
 }
 
 // Gather returns b of each rank; lengths may differ.

@@ -41,7 +41,9 @@ func Local(ctx context.Context, size int, run func(ctx context.Context, g *Group
 		go func() {
 			defer wg.Done()
 			e := &local{w, rank}
-			err := protect(func() error { return run(ctx, NewGroup(e)) })
+			g := NewGroup(e)
+			defer g.end()
+			err := protect(func() error { return run(ctx, g) })
 			if err != nil {
 				e.Abort(1, err)
 				return

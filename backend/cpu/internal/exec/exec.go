@@ -43,7 +43,14 @@ type Plan struct {
 	Packed  []int             // bytes of each packed input
 	Blocks  int               // block buffers of each worker
 	Labels  []context.Context // of the values, for profiles
+
+	states     []func() State // makers of Run.States
+	StateBytes int            // of all States
 }
+
+// State is what a kernel keeps for a run. Settle is called when the run has ended, also
+// early.
+type State interface{ Settle() }
 
 // Memory counts the bytes that runs hold.
 type Memory interface {
@@ -60,6 +67,8 @@ type Builder struct {
 	SquareSums map[*ir.Value]int       // place in Run.Sums of the sum of squares of a value
 	CastOf     map[*ir.Value]*ir.Value // operands of casts that are folded into their consumers
 	Choices    map[int]Choice          // algorithms by position
+
+	stateOf map[*ir.Value]int
 }
 
 // NewBuilder returns a builder of the kernels of p.
@@ -98,6 +107,26 @@ func (b *Builder) ReserveSum() int {
 	return b.Sums - 1
 }
 
+// ReserveState reserves a State of some bytes that a run has for the kernel of v, and
+// returns its index in Run.States.
+func (b *Builder) ReserveState(v *ir.Value, bytes int, make func() State) int {
+	if b.stateOf == nil {
+		b.stateOf = map[*ir.Value]int{}
+	}
+	b.stateOf[v] = len(b.states)
+	b.states = append(b.states, make)
+	b.StateBytes += bytes
+	return b.stateOf[v]
+}
+
+// StateOf returns the index of the State of v's kernel, or -1.
+func (b *Builder) StateOf(v *ir.Value) int {
+	if i, ok := b.stateOf[v]; ok {
+		return i
+	}
+	return -1
+}
+
 // Run is the memory of one run of a program.
 type Run struct {
 	Plan    *Plan
@@ -107,6 +136,7 @@ type Run struct {
 	Shared  []byte
 	Sums    []float64
 	Packed  []packedOperand
+	States  []State
 	Version []uint64 // of the buffers of inputs that are not overwritten, by position; else 0
 	worker  Worker   // the caller
 	place   int      // index of its last job
@@ -132,6 +162,9 @@ func (r *Run) Init(p *Plan) {
 	r.Sums = lanes.ViewOf[float64](Aligned(8*p.Sums), p.Sums)
 	r.Packed = make([]packedOperand, len(p.Packed))
 	r.Version = make([]uint64, len(p.Graph.Values))
+	for _, f := range p.states {
+		r.States = append(r.States, f())
+	}
 	r.worker.fit(p)
 	for i, v := range p.Graph.Values {
 		if v.Slot.Place == ir.Arena {
@@ -143,13 +176,16 @@ func (r *Run) Init(p *Plan) {
 
 // Reset clears the state of one call.
 func (r *Run) Reset() {
+	for _, s := range r.States {
+		s.Settle()
+	}
 	r.leave()
 	r.Failed, r.Trace, r.See, r.Done = nil, nil, nil, nil
 }
 
 // Bytes returns the bytes that a run holds.
 func (r *Run) Bytes() int {
-	n := len(r.arena) + len(r.Shared) + 8*len(r.Sums) + len(r.worker.Scratch)
+	n := len(r.arena) + len(r.Shared) + 8*len(r.Sums) + len(r.worker.Scratch) + r.Plan.StateBytes
 	for _, k := range r.Packed {
 		n += len(k.Data)
 	}

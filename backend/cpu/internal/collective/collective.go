@@ -1,0 +1,401 @@
+// Package collective has the kernels that exchange elements with other ranks.
+//
+// AllReduceStart packs its arguments, in the type of the wire, into what this rank sends
+// and returns; the group's own goroutine exchanges them while the program goes on:
+//
+//	all-to-all   each rank gets one part of the vectors of all
+//	sum          in a fixed tree over the shards, wide, rounded once
+//	all-gather   each rank gets the sums of all parts
+//
+// AllReduceDone waits for it and unpacks the sums. The bits depend on the shards and the
+// wire's type alone.
+package collective
+
+import (
+	"fmt"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// chunkElements is how many elements of a vector a worker packs at a time.
+const chunkElements = 1 << 15
+
+// start is the kernel of AllReduceStart.
+type start struct {
+	attr     *op.AllReduce
+	args     []int // tensors of each partial sum
+	partials int   // of this rank
+	dst      int
+	state    int // index in Run.States
+	from     dtype.DType
+	at       []int // where each tensor begins in the vector; at the end its length
+	part     int
+	rows     int
+	chunks   int
+}
+
+// NewStart returns the kernel of AllReduceStart.
+func NewStart(b *exec.Builder, v *ir.Value) exec.Kernel {
+	a := v.Attr.AllReduce
+	k := &start{attr: a, partials: len(op.Partials(a.Rank, a.Ranks, a.Shards)), dst: b.At(v), from: v.Args[0].Type.DType, part: a.Part(), rows: a.Rows()}
+	for _, x := range v.Args[:k.partials*len(a.Shapes)] {
+		k.args = append(k.args, b.At(x))
+	}
+	n := 0
+	for _, s := range a.Shapes {
+		k.at = append(k.at, n)
+		n += s.Size()
+	}
+	k.at = append(k.at, n)
+	k.chunks = (a.Ranks*k.part + chunkElements - 1) / chunkElements
+	bytes := 0
+	if a.Ranks > 1 {
+		bytes = (a.Ranks*k.rows + a.Ranks + 1) * k.part * a.Wire.Size()
+	}
+	k.state = b.ReserveState(v, bytes, func() exec.State { return newExchange(a) })
+	return k
+}
+
+func (k *start) Run(r *exec.Run) {
+	r.Parallel(k, k.rows*k.chunks, k.rows*k.attr.Ranks*k.part)
+	if k.attr.Ranks > 1 && !r.Over() {
+		r.Failed = r.States[k.state].(*exchange).begin(r.Values[k.dst])
+	}
+}
+
+// Chunk packs elements of one partial sum. Rows that this rank has no partial sum for
+// are zeros, which nobody reads.
+func (k *start) Chunk(r *exec.Run, _ *exec.Worker, c int) {
+	p, c := c/k.chunks, c%k.chunks
+	lo, hi := c*chunkElements, min((c+1)*chunkElements, k.attr.Ranks*k.part)
+	n := len(k.attr.Shapes)
+	size, wire := k.from.Size(), k.attr.Wire.Size()
+	tensor := 0
+	for lo < hi {
+		rank := lo / k.part
+		end := min(hi, (rank+1)*k.part)
+		dst := r.Values[k.dst][((rank*k.rows+p)*k.part+lo-rank*k.part)*wire:]
+		if lo >= k.at[n] || p >= k.partials { // or behind the last tensor
+			clear(dst[:(end-lo)*wire])
+			lo = end
+			continue
+		}
+		for k.at[tensor+1] <= lo {
+			tensor++
+		}
+		end = min(end, k.at[tensor+1])
+		src := r.Values[k.args[p*n+tensor]][(lo-k.at[tensor])*size : (end-k.at[tensor])*size]
+		convert(dst[:(end-lo)*wire], src, k.attr.Wire, k.from)
+		lo = end
+	}
+}
+
+// convert copies elements and rounds them to another type.
+func convert(dst, src []byte, to, from dtype.DType) {
+	switch {
+	case to == from:
+		copy(dst, src)
+	case from == dtype.Float32:
+		lanes.FromF32(dst, dtype.View[float32](src), to)
+	case to == dtype.Float32:
+		lanes.ToF32(dtype.View[float32](dst), src, from)
+	default: // 16 bits to 16 bits, or float64 to 16 bits
+		var wide [256]float64
+		for n := len(src) / from.Size(); n > 0; n = len(src) / from.Size() {
+			n = min(n, len(wide))
+			dtype.ToF64(wide[:n], src[:n*from.Size()], from)
+			dtype.FromF64(dst[:n*to.Size()], wide[:n], to)
+			src, dst = src[n*from.Size():], dst[n*to.Size():]
+		}
+	}
+}
+
+// done is the kernel of AllReduceDone.
+type done struct {
+	attr    *op.AllReduce
+	src     int
+	state   int
+	results []exec.Result
+	chunks  int
+}
+
+// NewDone returns the kernel of AllReduceDone. Its argument must be computed by the same
+// program.
+func NewDone(b *exec.Builder, v *ir.Value) exec.Kernel {
+	a := v.Attr.AllReduce
+	k := &done{attr: a, src: b.At(v.Args[0]), state: b.StateOf(v.Args[0]), results: b.Results(v)}
+	k.chunks = (a.Elements() + chunkElements - 1) / chunkElements
+	return k
+}
+
+func (k *done) Run(r *exec.Run) {
+	if k.attr.Ranks > 1 {
+		if k.state < 0 {
+			r.Failed = fmt.Errorf("cpu: AllReduceDone: another program has begun %v", k.attr)
+			return
+		}
+		if r.Failed = r.States[k.state].(*exchange).wait(); r.Failed != nil {
+			return
+		}
+	}
+	r.Parallel(k, k.chunks, k.attr.Elements())
+}
+
+// Chunk unpacks elements of the sums.
+func (k *done) Chunk(r *exec.Run, _ *exec.Worker, c int) {
+	lo, hi := c*chunkElements, min((c+1)*chunkElements, k.attr.Elements())
+	sums := r.Values[k.src]
+	if k.attr.Ranks > 1 {
+		sums = r.States[k.state].(*exchange).sums
+	}
+	wire, at := k.attr.Wire.Size(), 0
+	for i, s := range k.attr.Shapes {
+		n := s.Size()
+		from, end := max(lo, at), min(hi, at+n)
+		if to := k.results[i].In(r); from < end && to != nil {
+			d := k.results[i].DType
+			dst, src := to[(from-at)*d.Size():(end-at)*d.Size()], sums[from*wire:end*wire]
+			if k.attr.Ranks == 1 && k.attr.Scale != 1 {
+				scaled(dst, src, d, k.attr)
+			} else {
+				convert(dst, src, d, k.attr.Wire)
+			}
+		}
+		at += n
+	}
+}
+
+// scaled is convert with the factor Scale, for a group of one rank.
+func scaled(dst, src []byte, d dtype.DType, a *op.AllReduce) {
+	if a.Wire == dtype.Float64 {
+		var x [256]float64
+		for n := len(src) / 8; n > 0; n = len(src) / 8 {
+			n = min(n, len(x))
+			dtype.ToF64(x[:n], src[:8*n], a.Wire)
+			for i := range n {
+				x[i] *= a.Scale
+			}
+			dtype.FromF64(dst[:n*d.Size()], x[:n], d)
+			src, dst = src[8*n:], dst[n*d.Size():]
+		}
+		return
+	}
+	var x [256]float32
+	size := a.Wire.Size()
+	for n := len(src) / size; n > 0; n = len(src) / size {
+		n = min(n, len(x))
+		lanes.ToF32(x[:n], src[:n*size], a.Wire)
+		for i := range n {
+			x[i] *= float32(a.Scale)
+		}
+		lanes.FromF32(dst[:n*d.Size()], x[:n], d)
+		src, dst = src[n*size:], dst[n*d.Size():]
+	}
+}
+
+// exchange is an AllReduce of a run.
+type exchange struct {
+	attr  *op.AllReduce
+	tree  []node
+	comm  driver.Communicator
+	send  []byte
+	recv  []byte // of all-to-all
+	own   []byte // sums of this rank's part
+	sums  []byte // of all parts
+	busy  bool
+	done  chan error // of the job, one element
+	stack []sumBlock // scratch of the sum
+}
+
+// node is a step of the sum in postfix order: it pushes a row of recv, or adds the last
+// two numbers.
+type node struct{ row int } // -1: add
+
+// blockElements is how many elements are added up at a time: three blocks fit into L1.
+const blockElements = 1024
+
+type sumBlock struct {
+	f32 [blockElements]float32
+	f64 [blockElements]float64
+	x32 []float32 // the number: a block, or a row of recv
+	x64 []float64
+}
+
+func newExchange(a *op.AllReduce) *exchange {
+	e := &exchange{attr: a, done: make(chan error, 1)}
+	if a.Ranks == 1 {
+		return e
+	}
+	if !a.Native {
+		e.tree = treeOf(a)
+	}
+	depth, most := 0, 0
+	for _, n := range e.tree {
+		if n.row < 0 {
+			depth--
+		} else {
+			depth++
+		}
+		most = max(most, depth)
+	}
+	e.stack = make([]sumBlock, most)
+	part := a.Part() * a.Wire.Size()
+	all := exec.Aligned(a.Ranks*a.Rows()*part + (a.Ranks+1)*part)
+	e.recv, all = all[:a.Ranks*a.Rows()*part], all[a.Ranks*a.Rows()*part:]
+	e.sums, e.own = all[:a.Ranks*part], all[a.Ranks*part:(a.Ranks+1)*part]
+	return e
+}
+
+// treeOf returns the tree of sums over the shards, whose leaves are the partial sums of
+// all ranks.
+func treeOf(a *op.AllReduce) (tree []node) {
+	rows := map[[2]int]int{}
+	for rank := range a.Ranks {
+		for i, b := range op.Partials(rank, a.Ranks, a.Shards) {
+			rows[b] = rank*a.Rows() + i
+		}
+	}
+	var visit func(lo, hi int)
+	visit = func(lo, hi int) {
+		if row, ok := rows[[2]int{lo, hi}]; ok {
+			tree = append(tree, node{row})
+			return
+		}
+		half := 1
+		for 2*half < hi-lo {
+			half *= 2
+		}
+		visit(lo, lo+half)
+		visit(lo+half, hi)
+		tree = append(tree, node{-1})
+	}
+	visit(0, a.Shards)
+	return tree
+}
+
+// begin hands the exchange of what lies in send to the group's goroutine. send must not
+// change until wait has returned.
+func (e *exchange) begin(send []byte) error {
+	if e.comm == nil {
+		if e.comm = driver.CommunicatorOf(e.attr.Group); e.comm == nil {
+			return fmt.Errorf("cpu: AllReduceStart: the group of %v has ended", e.attr)
+		}
+	}
+	e.send, e.busy = send, true
+	e.comm.Post(e)
+	return nil
+}
+
+// wait waits until the exchange is over.
+func (e *exchange) wait() error {
+	if !e.busy {
+		return fmt.Errorf("cpu: AllReduceDone: %v has not begun", e.attr)
+	}
+	e.busy = false
+	return <-e.done
+}
+
+// Settle implements exec.State: a run that has failed must not leave its memory while
+// others write to it.
+func (e *exchange) Settle() {
+	if e.busy {
+		e.wait()
+	}
+}
+
+// Exchange implements driver.CommunicatorJob.
+func (e *exchange) Exchange() {
+	err := e.exchange()
+	e.send = nil
+	e.done <- err
+}
+
+func (e *exchange) exchange() error {
+	if e.attr.Native {
+		x := dtype.View[float32](e.send)
+		if err := e.comm.AllReduce(x); err != nil {
+			return err
+		}
+		sums := dtype.View[float32](e.sums)
+		for i, v := range x {
+			sums[i] = v * float32(e.attr.Scale)
+		}
+		return nil
+	}
+	if err := e.comm.AllToAll(e.send, e.recv); err != nil {
+		return err
+	}
+	if e.attr.Wire == dtype.Float64 {
+		e.sum64()
+	} else {
+		e.sum32()
+	}
+	return e.comm.AllGather(e.own, e.sums)
+}
+
+// sum32 adds up this rank's part in float32.
+func (e *exchange) sum32() {
+	add := lanes.OfF32().Binary[op.Add]
+	part, d := e.attr.Part(), e.attr.Wire
+	scale := float32(e.attr.Scale)
+	for lo := 0; lo < part; lo += blockElements {
+		n, top := min(blockElements, part-lo), -1
+		for _, t := range e.tree {
+			if t.row < 0 {
+				top--
+				to := e.stack[top].f32[:n]
+				add(to, e.stack[top].x32, e.stack[top+1].x32)
+				e.stack[top].x32 = to
+				continue
+			}
+			top++
+			b := &e.stack[top]
+			row := e.recv[(t.row*part+lo)*d.Size() : (t.row*part+lo+n)*d.Size()]
+			if d == dtype.Float32 {
+				b.x32 = dtype.View[float32](row)
+				continue
+			}
+			b.x32 = b.f32[:n]
+			lanes.ToF32(b.x32, row, d)
+		}
+		sum := e.stack[0].x32
+		if scale != 1 {
+			to := e.stack[0].f32[:n]
+			for i, x := range sum {
+				to[i] = x * scale
+			}
+			sum = to
+		}
+		lanes.FromF32(e.own[lo*d.Size():(lo+n)*d.Size()], sum, d)
+	}
+}
+
+// sum64 is sum32 in float64.
+func (e *exchange) sum64() {
+	part := e.attr.Part()
+	for lo := 0; lo < part; lo += blockElements {
+		n, top := min(blockElements, part-lo), -1
+		for _, t := range e.tree {
+			if t.row < 0 {
+				top--
+				to := e.stack[top].f64[:n]
+				for i, x := range e.stack[top].x64 {
+					to[i] = x + e.stack[top+1].x64[i]
+				}
+				e.stack[top].x64 = to
+				continue
+			}
+			top++
+			e.stack[top].x64 = dtype.View[float64](e.recv[(t.row*part+lo)*8 : (t.row*part+lo+n)*8])
+		}
+		to := dtype.View[float64](e.own[lo*8 : (lo+n)*8])
+		for i, x := range e.stack[0].x64 {
+			to[i] = x * e.attr.Scale
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package driver
+
+import "sync"
+
+// Communicator connects a program to the ranks of a group, for op.AllReduceStart. It
+// makes collective calls: all ranks make the same ones in the same order.
+type Communicator interface {
+	// Post runs the job on the group's own goroutine, after all jobs before it.
+	Post(CommunicatorJob)
+
+	// AllToAll sends part i of send to rank i and receives its part as part i of recv.
+	// AllGather receives send of rank i as part i of recv. AllReduce adds up x of all
+	// ranks, in an order of the engine's choice. Jobs call them; an error is final.
+	AllToAll(send, recv []byte) error
+	AllGather(send, recv []byte) error
+	AllReduce(x []float32) error
+
+	// SameText returns an error unless all ranks call it with the same lines: what a
+	// program exchanges. It is called before the first run.
+	SameText(lines string) error
+}
+
+// CommunicatorJob is work that makes collective calls.
+type CommunicatorJob interface{ Exchange() }
+
+var communicators struct {
+	sync.Mutex
+	all map[int]Communicator
+	n   int
+}
+
+// AddCommunicator gives c a number, by which programs of this process find it, from 1.
+func AddCommunicator(c Communicator) (number int) {
+	communicators.Lock()
+	defer communicators.Unlock()
+	if communicators.all == nil {
+		communicators.all = map[int]Communicator{}
+	}
+	communicators.n++
+	communicators.all[communicators.n] = c
+	return communicators.n
+}
+
+// RemoveCommunicator forgets a communicator; its programs cannot run any more.
+func RemoveCommunicator(number int) {
+	communicators.Lock()
+	defer communicators.Unlock()
+	delete(communicators.all, number)
+}
+
+// CommunicatorOf returns the communicator with a number, or nil.
+func CommunicatorOf(number int) Communicator {
+	communicators.Lock()
+	defer communicators.Unlock()
+	return communicators.all[number]
+}

@@ -1,0 +1,251 @@
+package distribution
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+)
+
+// DefaultBucketBytes is about how many bytes of gradients ranks exchange at a time,
+// unless DataParallel says another number.
+const DefaultBucketBytes = 25 << 20
+
+// DataParallel trains replicas of a model, each on its rows of every batch (Keras:
+// keras.distribution.DataParallel). Give it to CompileConfig.Distribution; or call
+// AllReduce in a training loop of your own.
+//
+// A batch is cut into Shards parts. Each rank computes the gradients of its shards, one
+// after the other. The gradient of the batch is the sum of theirs, each weighted by its
+// share of the rows, in float32 in a fixed tree over the shards. So with Shards fixed
+// and Wire left out, weights have the same bits for any number of ranks up to Shards,
+// with any engine.
+type DataParallel struct {
+	Group       *Group      // default: World()
+	Shards      int         // parts of a batch; default: the number of ranks
+	Wire        dtype.DType // 16-bit type in which ranks send float32 gradients: half the bytes, other bits for each number of ranks; default: float32
+	BucketBytes int         // gradients that are exchanged at a time; default: DefaultBucketBytes
+	Engine      bool        // the engine adds up, in its own order: other bits; Shards and Wire must be left out
+}
+
+// group returns the group, which is checked.
+func (d *DataParallel) group() *Group {
+	if d.Group != nil {
+		return d.Group
+	}
+	return World()
+}
+
+// Ranks returns the group that trains.
+func (d *DataParallel) Ranks() *Group { return d.group() }
+
+// Check returns an error if a field makes no sense.
+func (d *DataParallel) Check() error {
+	size := d.group().Size()
+	_, sums := d.group().engine.(Summer)
+	switch {
+	case d.Shards < 0 || d.Shards > 0 && d.Shards < size:
+		return fmt.Errorf("DataParallel: Shards is %d, want at least the number of ranks, %d", d.Shards, size)
+	case d.Wire != dtype.Invalid && d.Wire != dtype.Float32 && !d.Wire.Is16():
+		return fmt.Errorf("DataParallel: Wire is %v, want float32, bfloat16 or float16", d.Wire)
+	case d.BucketBytes < 0:
+		return fmt.Errorf("DataParallel: BucketBytes is %d, want a positive number", d.BucketBytes)
+	case d.Engine && (d.Shards > 0 && d.Shards != size || d.Wire.Is16()):
+		return fmt.Errorf("DataParallel: Engine is set, and Shards or Wire, which an engine's own sum has not")
+	case d.Engine && size > 1 && !sums:
+		return fmt.Errorf("DataParallel: Engine is set, but engine %s has no sum of its own", d.group().engine.Name())
+	}
+	return nil
+}
+
+// ShardsOfBatch returns the number of shards of a batch: the field, or its default.
+func (d *DataParallel) ShardsOfBatch() int {
+	if d.Shards == 0 {
+		return d.group().Size()
+	}
+	return d.Shards
+}
+
+func (d *DataParallel) options() tensor.AllReduceOptions {
+	g := d.group()
+	o := tensor.AllReduceOptions{Group: g.number, Rank: g.Rank(), Ranks: g.Size(), Shards: d.ShardsOfBatch(), BucketBytes: d.BucketBytes, Native: d.Engine && g.Size() > 1}
+	if o.BucketBytes == 0 {
+		o.BucketBytes = DefaultBucketBytes
+	}
+	if d.Wire.Is16() {
+		o.Wire = d.Wire
+	}
+	o.Scale = 1 / float64(o.Shards)
+	return o
+}
+
+// AllReduce records the mean over all ranks of gradients, each of which is that of the
+// mean loss of this rank's batch. Batches of all ranks should have the same size. It
+// belongs between two lines of a training loop, in a Function:
+//
+//	grads := dp.AllReduce(keras.Gradients(optimizer.GetScaledLoss(loss), vars))
+//	optimizer.ApplyGradients(optimizer.GetUnscaledGradients(grads), vars)
+//
+// so that all ranks find the same gradients finite, or not. A nil gradient stays nil.
+// The ranks are the shards: Shards must be left out, or be the number of ranks.
+func (d *DataParallel) AllReduce(gradients []*tensor.Tensor) []*tensor.Tensor {
+	const where = "AllReduce"
+	if err := d.Check(); err != nil {
+		tensor.Fail(where, "%w", err)
+	}
+	if d.ShardsOfBatch() != d.group().Size() {
+		tensor.Fail(where, "Shards is %d, but each of the %d ranks has the gradients of one batch; use Replicas", d.ShardsOfBatch(), d.group().Size())
+	}
+	return d.sum([][]*tensor.Tensor{gradients}, gradients)
+}
+
+// sum records the sums of partial sums, in the order of the tensors by.
+func (d *DataParallel) sum(partials [][]*tensor.Tensor, by []*tensor.Tensor) []*tensor.Tensor {
+	since := tensor.SequencePoint()
+	var at []int // of those that are not nil
+	var given []*tensor.Tensor
+	for i, t := range by {
+		if t != nil {
+			at, given = append(at, i), append(given, t)
+		}
+	}
+	out := make([]*tensor.Tensor, len(by))
+	if len(at) == 0 {
+		return out
+	}
+	order := tensor.RecordedOrder(given)
+	sorted := make([][]*tensor.Tensor, len(partials))
+	for p, ts := range partials {
+		for _, i := range order {
+			sorted[p] = append(sorted[p], ts[at[i]])
+		}
+	}
+	for i, t := range tensor.AllReduce(sorted, d.options()) {
+		out[at[order[i]]] = t
+	}
+	tensor.Label("data_parallel", since, out...)
+	return out
+}
+
+// Shard is the part of a batch that a replica computes.
+type Shard struct {
+	First, End int  // rows of the batch: First to End-1
+	Empty      bool // the batch has fewer rows than shards: what is computed counts 0
+}
+
+// replica is what f of Replicas has returned for a shard, with the floats that it has
+// assigned among the others.
+type replica struct{ gradients, others []*tensor.Tensor }
+
+// Replicas records f once for each shard of this rank of a batch with some rows, and
+// returns the means of what it returns over all shards of all ranks, weighted by their
+// rows: gradients, nil where they are nil, and other floats such as losses.
+//
+// Variables that f assigns, such as moving averages, start in each shard with the value
+// before; they become the weighted mean of what the shards have assigned. Integers,
+// such as random states, become what the first shard has assigned. Variables that count
+// what a rank sees, such as metrics, are to be updated outside.
+func (d *DataParallel) Replicas(rows int, f func(s Shard) (gradients, others []*tensor.Tensor)) (gradients, others []*tensor.Tensor) {
+	const where = "Replicas"
+	if err := d.Check(); err != nil {
+		tensor.Fail(where, "%w", err)
+	}
+	if rows < 1 {
+		tensor.Fail(where, "got a batch of %d rows", rows)
+	}
+	g, n := d.group(), d.ShardsOfBatch()
+	var first *replica // of the first shard
+	given := 0         // floats that f returns
+	var assigned []tensor.ShardUpdate
+	compute := func(shard int) replica {
+		var r replica
+		s := Shard{}
+		s.First, s.End = op.ShardsOf(shard, n, rows)
+		weight := float64(s.End-s.First) * float64(n) / float64(rows)
+		if s.Empty = s.First == s.End; s.Empty {
+			s.First, s.End = 0, 1 // so that all ranks record the same exchanges
+		}
+		updates := tensor.Shard(shard, n, func() { r.gradients, r.others = f(s) })
+		if first == nil {
+			first, assigned, given = &r, updates, len(r.others)
+		}
+		if len(updates) != len(assigned) {
+			tensor.Fail(where, "a shard assigns %d variables, another one %d", len(updates), len(assigned))
+		}
+		r.others = slices.Clone(r.others)
+		for i, u := range updates {
+			if u.Variable != assigned[i].Variable {
+				tensor.Fail(where, "a shard assigns %s where another one assigns %s", u.Variable.Name(), assigned[i].Variable.Name())
+			}
+			if u.Variable.DType().IsFloat() {
+				r.others = append(r.others, u.Value)
+			}
+		}
+		return replica{weighted(r.gradients, weight), weighted(r.others, weight)}
+	}
+	var tree func(lo, hi int) replica
+	tree = func(lo, hi int) replica {
+		if hi-lo == 1 {
+			return compute(lo)
+		}
+		half := 1
+		for 2*half < hi-lo {
+			half *= 2
+		}
+		a := tree(lo, lo+half)
+		b := tree(lo+half, hi)
+		return replica{added(a.gradients, b.gradients), added(a.others, b.others)}
+	}
+	var gs, os [][]*tensor.Tensor
+	for _, b := range op.Partials(g.Rank(), g.Size(), n) {
+		r := tree(b[0], b[1])
+		gs, os = append(gs, r.gradients), append(os, r.others)
+	}
+	since := tensor.SequencePoint()
+	gradients = d.sum(gs, first.gradients)
+	others = d.sum(os, first.others)
+	at := given
+	for _, u := range assigned {
+		value := u.Value
+		if u.Variable.DType().IsFloat() {
+			value = others[at].Cast(u.Variable.DType())
+			at++
+		}
+		u.Variable.Assign(value)
+		tensor.Label("data_parallel", since, value)
+	}
+	return gradients, others[:given]
+}
+
+// weighted returns floats times a weight, in the type of sums.
+func weighted(ts []*tensor.Tensor, weight float64) []*tensor.Tensor {
+	out := make([]*tensor.Tensor, len(ts))
+	for i, t := range ts {
+		if t == nil {
+			continue
+		}
+		t = t.Widen()
+		t = t.Cast(t.DType().Accumulator())
+		switch weight {
+		case 1:
+		case 0: // also of what is not finite
+			t = tensor.Where(tensor.Scalar(dtype.Bool, 0), t, tensor.Scalar(t.DType(), 0))
+		default:
+			t = t.MulScalar(weight)
+		}
+		out[i] = t
+	}
+	return out
+}
+
+func added(a, b []*tensor.Tensor) []*tensor.Tensor {
+	out := make([]*tensor.Tensor, len(a))
+	for i, t := range a {
+		if t != nil {
+			out[i] = t.Add(b[i])
+		}
+	}
+	return out
+}
