@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 // for all takes half as long as one for each.
 var buildAll = sync.OnceValue(func() error {
 	args := []string{"build", "-ldflags=-s -w", "-o", programs + string(filepath.Separator)}
-	for _, name := range []string{"accuracy", "bert", "customloop", "doctor", "gan", "guide", "mnistcnn", "onnx", "overflow", "predict", "quantize", "quickstart", "refine", "resume", "rossmann", "serve", "unet", "vae"} {
+	for _, name := range []string{"accuracy", "bert", "customloop", "doctor", "gan", "guide", "mnistcnn", "onnx", "overflow", "pcm", "predict", "quantize", "quickstart", "refine", "resume", "rossmann", "serve", "unet", "vae"} {
 		args = append(args, "./"+name)
 	}
 	cmd := exec.Command("go", args...)
