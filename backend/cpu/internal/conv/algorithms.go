@@ -185,6 +185,16 @@ var wgradAlgorithms = []exec.Algorithm[*problem]{
 		},
 	},
 	{
+		Name: "dots",
+		Applies: func(p *problem) string {
+			return p.unless(func() bool { return p.wgrad().inDots() }, "not windows of neighbours in images of few channels")
+		},
+		Pays: func(p *problem) string {
+			return p.unless(func() bool { return p.wgrad().dotsPay() }, "many channels, or short rows")
+		},
+		Build: func(p *problem) exec.Kernel { return newWgradDots(p.b, p.v, p.wgrad()) },
+	},
+	{
 		Name: "taps",
 		Applies: func(p *problem) string {
 			return p.unless(func() bool { return p.wgrad().inShifts() }, "not windows of neighbours in images")

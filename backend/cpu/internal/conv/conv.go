@@ -10,7 +10,7 @@
 //   - tiles.go, tiles_pack.go, tiles_split.go: implicit GEMM on tile registers (AMX).
 //   - winograd.go, winograd_direct.go, winograd_grad.go: Winograd's transforms.
 //   - depthwise.go, depthwise_vector.go, depthwise_window.go: one kernel per channel.
-//   - small_channel.go, planes.go, kn2row.go, wgrad_small.go: few channels.
+//   - small_channel.go, planes.go, kn2row.go, wgrad_small.go, wgrad_dots.go: few channels.
 //   - wgrad.go, wgrad_taps.go, wgrad_rows.go, wgrad_side.go, wgrad_tiles.go: the gradient by the kernels.
 package conv
 
