@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 // for all takes half as long as one for each.
 var buildAll = sync.OnceValue(func() error {
 	args := []string{"build", "-ldflags=-s -w", "-o", programs + string(filepath.Separator)}
-	for _, name := range []string{"accuracy", "bert", "customloop", "doctor", "gan", "guide", "mnistcnn", "onnx", "overflow", "pcm", "predict", "quantize", "quickstart", "refine", "resume", "rossmann", "serve", "unet", "vae"} {
+	for _, name := range []string{"accuracy", "bert", "customloop", "distributed", "doctor", "gan", "guide", "mnistcnn", "onnx", "overflow", "pcm", "predict", "quantize", "quickstart", "refine", "resume", "rossmann", "serve", "unet", "vae"} {
 		args = append(args, "./"+name)
 	}
 	cmd := exec.Command("go", args...)
@@ -122,6 +122,30 @@ func last(t *testing.T, out, label string) float64 {
 		t.Fatal(err)
 	}
 	return x
+}
+
+// TestDistributed: any number of ranks ends with the same weights.
+func TestDistributed(t *testing.T) {
+	bin, _ := buildAt(t, "distributed")
+	var first string
+	for _, ranks := range []string{"none", "local:2", "local:3"} {
+		cmd := exec.Command(bin, "-epochs", "2")
+		cmd.Env = append(os.Environ(), "MEZZO_DISTRIBUTION="+ranks)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", ranks, err, out)
+		}
+		_, weights, _ := strings.Cut(string(out), "weights ")
+		if first == "" {
+			first = weights
+		}
+		if weights != first || weights == "" {
+			t.Errorf("%s: weights %q, want %q", ranks, weights, first)
+		}
+		if accuracy := last(t, string(out), "Test accuracy:"); accuracy < 0.7 {
+			t.Errorf("%s: test accuracy %v, want at least 0.7", ranks, accuracy)
+		}
+	}
 }
 
 func TestGuide(t *testing.T) {

@@ -25,6 +25,11 @@ type Callback struct {
 	EpochDone func(ctx context.Context, r *Run) error
 	TrainEnd  func(ctx context.Context, r *Run) error // not when Fit fails
 
+	// FirstRankOnly leaves the callback out on all ranks of a CompileConfig.Distribution
+	// but the first, because it writes files. It must not change the model or the
+	// optimizer, or set Run.Stop: callbacks that do run on all ranks.
+	FirstRankOnly bool
+
 	// Save returns the callback's state for a checkpoint; Load restores it, after
 	// TrainBegin, when training is resumed. Name identifies the state; callbacks
 	// without Save need none.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras/distribution"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
@@ -56,6 +57,12 @@ type CompileConfig struct {
 	// callbacks; optimizers in Parts are not wrapped in a LossScaleOptimizer.
 	Parts []Stateful
 
+	// Distribution trains replicas of the model on several processes, each on its rows of
+	// every batch (Keras: keras.distribution.set_distribution). All ranks compile the
+	// same model and call Fit with the same arguments and data; batch sizes are of all
+	// ranks together. A TrainStep calls its Replicas itself. Default: none.
+	Distribution *distribution.DataParallel
+
 	// NonFinite is the treatment of a training step whose loss, gradients or
 	// moving statistics are not finite, under every policy: NonFiniteApply,
 	// NonFiniteSkip or NonFiniteError. Default: NonFiniteApply, as in Keras.
@@ -82,6 +89,7 @@ type training struct {
 	guard      *guard                         // nil: steps that are not finite are applied
 	trained    *trained                       // nil until prepared
 	train      *tensor.Func[Batch, none]
+	share      *tensor.Func[Batch, none] // test on this rank's rows of a batch; nil without a Distribution
 	test       *tensor.Func[Batch, none] // nil: the model cannot be evaluated
 	ownTrain   *ownStep                  // nil: the built-in step
 	ownTest    *ownStep
@@ -164,6 +172,11 @@ func (c CompileConfig) check() error {
 		return fmt.Errorf("both Metrics and OutputMetrics are given; use one")
 	case len(c.WeightedMetrics) > 0 && len(c.OutputWeightedMetrics) > 0:
 		return fmt.Errorf("both WeightedMetrics and OutputWeightedMetrics are given; use one")
+	}
+	if c.Distribution != nil {
+		if err := c.Distribution.Check(); err != nil {
+			return err
+		}
 	}
 	for i, w := range c.LossWeights {
 		if !(math.Abs(w) <= math.MaxFloat32) {
@@ -308,6 +321,9 @@ func (m *Model) prepare() error {
 		t.test = Function(func(b Batch) none { return m.ownTestStep(b) }, append([]Stateful{m, t.optimizer, t, t.ownTest}, t.config.Parts...)...)
 	} else if t.ownTrain == nil || slices.ContainsFunc(outs, func(o output) bool { return o.loss != nil }) {
 		t.test = Function(m.testStep, m, t)
+		if t.config.Distribution != nil {
+			t.share = Function(m.testShare, m, t)
+		}
 	}
 	m.keepPlans()
 	return nil

@@ -28,25 +28,40 @@ func (m *Model) Evaluate(ctx context.Context, d Dataset) (logs Logs, err error) 
 	if err != nil {
 		return nil, fmt.Errorf("Evaluate: %w", err)
 	}
-	logs, err = m.evaluate(ctx, source, 0)
+	logs, err = m.evaluate(ctx, source, 0, nil)
 	return logs, pipeline.WithCause(ctx, err)
 }
 
-func (m *Model) evaluate(ctx context.Context, source epochs, steps int) (Logs, error) {
+// evaluate judges the model on a dataset. Ranks share the rows of each batch.
+func (m *Model) evaluate(ctx context.Context, source epochs, steps int, ranks *ranks) (Logs, error) {
+	t := m.training
+	judge := func(b Batch) (*tensor.Func[Batch, none], error) {
+		if err := m.readyToTest(b); err != nil {
+			return nil, err
+		}
+		if ranks != nil && t.share != nil {
+			return t.share, nil
+		}
+		return t.test, nil
+	}
+	if ranks != nil {
+		source.at = ranks.inStep(ctx, source.at)
+	}
 	n := 0
 	for b, err := range source.open(0, 0) {
 		if err != nil {
 			return nil, fmt.Errorf("Evaluate: batch %d: %w", n+1, err)
 		}
-		if err := m.readyToTest(b); err != nil {
+		f, err := judge(b)
+		if err != nil {
 			return nil, err
 		}
 		if n == 0 {
-			if err := m.training.restart(m.training.ownTest, m.training.test, b); err != nil {
+			if err := t.restart(t.ownTest, t.test, b); err != nil {
 				return nil, err
 			}
 		}
-		if err := m.training.test.Run(ctx, b); err != nil {
+		if err := f.Run(ctx, b); err != nil {
 			return nil, err
 		}
 		b.Release()
@@ -57,7 +72,10 @@ func (m *Model) evaluate(ctx context.Context, source epochs, steps int) (Logs, e
 	if n == 0 {
 		return nil, fmt.Errorf("Evaluate: %w", ErrEmptyDataset)
 	}
-	return m.training.read(m.training.ownTest, nil)
+	if t.share == nil { // every rank has judged everything
+		ranks = nil
+	}
+	return ranks.read(t, t.ownTest)
 }
 
 // predictRows is how many samples Predict takes at a time.

@@ -14,6 +14,7 @@ import (
 	"strconv"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras/distribution"
 	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 	"github.com/mezzo-ml/mezzo/optimizers"
 )
@@ -139,6 +140,7 @@ func (m *Model) Fit(ctx context.Context, d Dataset, c FitConfig) (h *History, er
 	if err := m.quantized(); err != nil {
 		return h, err
 	}
+	ranks := m.distribute(&c)
 	if t := m.training.trained; t != nil {
 		if err := t.unchanged(); err != nil {
 			return h, err
@@ -175,7 +177,7 @@ func (m *Model) Fit(ctx context.Context, d Dataset, c FitConfig) (h *History, er
 	if err != nil {
 		return h, fmt.Errorf("Fit: %w", err)
 	}
-	f := &fitting{m: m, h: h, c: c, source: source, run: &Run{Model: m, Config: c, Steps: source.steps, Checkpoint: c.Checkpoint, SaveEvery: c.SaveEvery}}
+	f := &fitting{m: m, h: h, c: c, ranks: ranks, source: source, run: &Run{Model: m, Config: c, Steps: source.steps, Checkpoint: c.Checkpoint, SaveEvery: c.SaveEvery}}
 	if validation != nil {
 		v, err := batchedSource(ctx, m, validation, c, c.ValidationSteps, "give ValidationSteps")
 		if err != nil {
@@ -191,6 +193,7 @@ type fitting struct {
 	m          *Model
 	h          *History
 	c          FitConfig
+	ranks      *ranks // nil: this process trains alone
 	source     epochs
 	validation *epochs
 	run        *Run
@@ -215,6 +218,9 @@ func (f *fitting) fit(ctx context.Context) (err error) {
 	defer f.progress.interrupt()
 	f.begins(ctx)
 	if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.TrainBegin }); err != nil {
+		return err
+	}
+	if err := f.ranks.follow(f.run); err != nil {
 		return err
 	}
 	if h, ok := f.run.Checkpoint.(Locker); ok {
@@ -257,6 +263,9 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 		if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.EpochBegin }); err != nil {
 			return err
 		}
+		if err := f.ranks.agreeToStop(r); err != nil {
+			return err
+		}
 		if r.Stop {
 			return nil
 		}
@@ -264,23 +273,20 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 			stream.restart(epoch)
 		}
 	}
-	for !r.Stop && (f.c.StepsPerEpoch == 0 || r.Step < f.c.StepsPerEpoch) {
+	for (!r.Stop || f.ranks != nil) && (f.c.StepsPerEpoch == 0 || r.Step < f.c.StepsPerEpoch) {
 		at := stream.place()
-		if ctx.Err() != nil {
-			return f.interrupted(ctx, epoch, at)
-		}
-		b, ok, err := stream.next(f.c.StepsPerEpoch > 0)
+		b, ok, ended, err := f.next(ctx, epoch, stream)
 		switch {
-		case ctx.Err() != nil && (!ok || pipeline.EndedBy(ctx, err)): // which also ends datasets
+		case ended:
 			return f.interrupted(ctx, epoch, at)
 		case err != nil:
-			return f.broken(ctx, epoch, at, fmt.Errorf("Fit: batch %d of epoch %d: %w", r.Step+1, epoch+1, err))
+			return f.broken(ctx, epoch, at, err)
 		}
 		if !ok {
 			break
 		}
-		if err := f.m.ready(b); err != nil {
-			return f.broken(ctx, epoch, at, err)
+		if err := f.synchronize(b); err != nil {
+			return err
 		}
 		if begin {
 			if err := f.begin(epoch); err != nil {
@@ -306,7 +312,7 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 		default:
 			return err
 		}
-		if r.SaveEvery > 0 && r.Step%r.SaveEvery == 0 && !r.Stop {
+		if r.SaveEvery > 0 && r.Step%r.SaveEvery == 0 && (!r.Stop || f.ranks != nil) {
 			if err := f.save(ctx, epoch, r.Step, stream.at); err != nil {
 				return err
 			}
@@ -332,6 +338,29 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 	return f.save(ctx, epoch+1, 0, stream.at)
 }
 
+// next reads a batch and makes the model ready for it. ended says that training is
+// interrupted: ctx has ended, or that of another rank.
+func (f *fitting) next(ctx context.Context, epoch int, stream *stream) (b Batch, ok, ended bool, err error) {
+	ended = ctx.Err() != nil
+	if !ended && !f.run.Stop {
+		b, ok, err = stream.next(f.c.StepsPerEpoch > 0)
+		ended = ctx.Err() != nil && (!ok || pipeline.EndedBy(ctx, err)) // which also ends datasets
+		switch {
+		case ended:
+			err = nil
+		case err != nil:
+			err = fmt.Errorf("Fit: batch %d of epoch %d: %w", f.run.Step+1, epoch+1, err)
+		case ok:
+			err = f.m.ready(b)
+		}
+	}
+	if f.ranks == nil {
+		return b, ok, ended, err
+	}
+	ok, ended, err = f.ranks.settle(f.run, ok, ended, err)
+	return b, ok, ended, err
+}
+
 // begin reports that an epoch begins or continues.
 func (f *fitting) begin(epoch int) (err error) {
 	f.announce()
@@ -350,7 +379,14 @@ func (f *fitting) step(ctx context.Context, b Batch) (done bool, err error) {
 	if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.BatchBegin }); err != nil {
 		return false, err
 	}
-	if err := f.m.trainOn(ctx, b); errors.Is(err, errNonFinite) {
+	if f.ranks != nil { // ranks stop between two steps
+		ctx = context.WithoutCancel(ctx)
+	}
+	err = f.m.trainOn(ctx, b)
+	if err != nil {
+		f.ranks.fails()
+	}
+	if errors.Is(err, errNonFinite) {
 		return false, fmt.Errorf("Fit: batch %d of epoch %d: %w", f.run.Step+1, f.run.Epoch+1, err)
 	} else if err != nil {
 		return false, err
@@ -452,7 +488,7 @@ func inBatch(n *tensor.NonFinite, b Batch) *tensor.NonFinite {
 // StepsPerEpoch.
 func (f *fitting) finish(ctx context.Context, epoch int, at Position) error {
 	r, t := f.run, f.m.training
-	logs, err := t.read(t.ownTrain, nil)
+	logs, err := f.ranks.read(t, t.ownTrain)
 	if err != nil {
 		return err
 	}
@@ -466,7 +502,7 @@ func (f *fitting) finish(ctx context.Context, epoch int, at Position) error {
 			if e := SetArrays(totals, t); e != nil {
 				return errors.Join(err, e)
 			}
-			if !pipeline.EndedBy(ctx, err) {
+			if !pipeline.EndedBy(ctx, err) && !errors.Is(err, distribution.ErrStopped) {
 				return f.broken(ctx, epoch, at, err)
 			}
 			return f.interrupted(ctx, epoch, at)
@@ -483,6 +519,9 @@ func (f *fitting) finish(ctx context.Context, epoch int, at Position) error {
 	if err != nil {
 		return err
 	}
+	if err := f.ranks.agreeToStop(r); err != nil {
+		return err
+	}
 	f.event(ctx, slog.LevelInfo, "epoch done", r.Logs.attrs()...)
 	f.h.Epochs = append(f.h.Epochs, epoch)
 	f.h.Logs = append(f.h.Logs, r.Logs)
@@ -494,7 +533,7 @@ func (f *fitting) validate(ctx context.Context) (Logs, error) {
 	err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.TestBegin })
 	var logs Logs
 	if err == nil {
-		logs, err = f.m.evaluate(ctx, *f.validation, f.c.ValidationSteps)
+		logs, err = f.m.evaluate(ctx, *f.validation, f.c.ValidationSteps, f.ranks)
 	}
 	for i := range logs {
 		logs[i].Name = "val_" + logs[i].Name

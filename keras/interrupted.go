@@ -34,6 +34,9 @@ func (e *Interrupted) Unwrap() error { return e.Err }
 // step would read the batch at a place.
 func (f *fitting) interrupted(ctx context.Context, epoch int, at Position) error {
 	e := &Interrupted{Epoch: epoch, Step: f.run.Step, Saved: f.saved, Err: pipeline.Ended(ctx)}
+	if f.ranks != nil {
+		e.Err = stopped(ctx)
+	}
 	defer func() { f.told(ctx, e) }()
 	if err := f.keep(ctx, epoch, at); err != nil {
 		e.Saved = false
@@ -64,6 +67,7 @@ func (f *fitting) ended(ctx context.Context, err error) error {
 // did not run. It saves the completed steps: after the cause is removed, training
 // continues with the batch that failed.
 func (f *fitting) broken(ctx context.Context, epoch int, at Position, err error) error {
+	f.ranks.fails()
 	if e := f.keep(ctx, epoch, at); e != nil {
 		return errors.Join(err, e)
 	}

@@ -179,7 +179,7 @@ func (m *Model) ComputeLoss(b Batch, opts ...CallOption) (predictions, loss *Ten
 	for _, o := range opts {
 		o(&p)
 	}
-	return m.judge(p, b)
+	return m.judge(p, b, nil)
 }
 
 // ComputeMetrics updates the metrics that Compile was given with the predictions of

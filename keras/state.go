@@ -66,6 +66,7 @@ type RunConfig struct {
 	Shuffle       bool
 	Seed          uint64
 	Batches       int // of an epoch of the dataset, -1: unknown
+	Shards        int `json:",omitempty"` // of a batch, with a Distribution; the number of ranks may change
 }
 
 // CallbackState is the state of a callback in a checkpoint.
@@ -139,7 +140,12 @@ func match(arrays []Array, vs []*Variable) error {
 }
 
 func (f *fitting) setup() RunConfig {
+	shards := 0
+	if d := f.m.training.config.Distribution; d != nil {
+		shards = d.ShardsOfBatch()
+	}
 	return RunConfig{
+		Shards:        shards,
 		BatchSize:     f.c.BatchSize,
 		StepsPerEpoch: f.c.StepsPerEpoch,
 		Shuffle:       f.c.Shuffle == nil || *f.c.Shuffle,
@@ -154,7 +160,24 @@ func (f *fitting) save(ctx context.Context, epoch, step int, at Position) error 
 	if f.run.Checkpoint == nil {
 		return nil
 	}
-	s := &State{Epoch: epoch, Step: step, Stopped: f.run.Stop, Data: at, Setup: f.setup(), History: *f.h, Validated: f.validation != nil}
+	totals, err := f.ranks.totals(f.m.training)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	if f.ranks.first() {
+		err = f.saveState(ctx, &State{Epoch: epoch, Step: step, Stopped: f.run.Stop, Data: at, Setup: f.setup(), History: *f.h, Validated: f.validation != nil}, totals)
+	}
+	if err = f.ranks.agree(err); err != nil {
+		return err
+	}
+	f.saved = true
+	f.event(ctx, slog.LevelInfo, "checkpoint saved", slog.Duration("took", time.Since(begun)))
+	return nil
+}
+
+// saveState completes a state and hands it to the Checkpointer.
+func (f *fitting) saveState(ctx context.Context, s *State, totals []Array) (err error) {
 	for _, c := range f.c.Callbacks {
 		if c.Save == nil {
 			continue
@@ -166,7 +189,6 @@ func (f *fitting) save(ctx context.Context, epoch, step int, at Position) error 
 		state.Name = c.Name
 		s.Callbacks = append(s.Callbacks, state)
 	}
-	var err error
 	if s.Skipped, s.SkippedInRow, err = f.m.training.guard.counts(); err != nil {
 		return err
 	}
@@ -175,13 +197,11 @@ func (f *fitting) save(ctx context.Context, epoch, step int, at Position) error 
 			return err
 		}
 	}
-	begun := time.Now()
+	s.Metrics = totals
 	// Also if ctx has ended meanwhile: completed steps are worth keeping.
 	if err := f.run.Checkpoint.Save(context.WithoutCancel(ctx), s); err != nil {
 		return fmt.Errorf("Fit: %w", err)
 	}
-	f.saved = true
-	f.event(ctx, slog.LevelInfo, "checkpoint saved", slog.Duration("took", time.Since(begun)))
 	return nil
 }
 
@@ -192,7 +212,7 @@ func (f *fitting) resume(ctx context.Context, stream *stream) (epoch int, err er
 		return f.c.InitialEpoch, nil
 	}
 	s, err := f.run.Checkpoint.Load(ctx)
-	if err != nil {
+	if s, err = f.ranks.broadcast(s, err); err != nil {
 		return 0, fmt.Errorf("Fit: %w", err)
 	}
 	if s == nil {
@@ -227,6 +247,11 @@ func (f *fitting) resume(ctx context.Context, stream *stream) (epoch int, err er
 	}
 	if err := f.restore(s); err != nil {
 		return 0, fmt.Errorf("Fit: resuming%s: %w", from, err)
+	}
+	if !f.ranks.first() { // rank 0 has the totals of all
+		if err := f.ranks.clear(f.m.training); err != nil {
+			return 0, err
+		}
 	}
 	f.h.Epochs, f.h.Logs = s.History.Epochs, s.History.Logs
 	f.run.Stop, f.run.Epoch, f.run.Step = f.run.Stop || s.Stopped, s.Epoch, s.Step
@@ -288,6 +313,7 @@ func (s RunConfig) check(now RunConfig) error {
 		{"Shuffle", s.Shuffle, now.Shuffle},
 		{"Seed", s.Seed, now.Seed},
 		{"the number of batches", s.Batches, now.Batches},
+		{"the number of shards of a batch", s.Shards, now.Shards},
 	} {
 		if f.then != f.now {
 			return &RunConfigError{f.name, f.now, f.then}

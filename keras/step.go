@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras/distribution"
 	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
 	"github.com/mezzo-ml/mezzo/layers"
@@ -69,11 +70,12 @@ func (t *training) eachMetric(f func(name string, m metrics.Accumulator)) {
 }
 
 // judge computes the model and its loss: the losses of the outputs, the losses that
-// layers add, and the penalties of trainable weights.
-func (m *Model) judge(p layers.Pass, b Batch) (predictions, loss *Tensor) {
+// layers add, and the penalties of trainable weights. It appends updates of totals to
+// later, or makes them at once if that is nil.
+func (m *Model) judge(p layers.Pass, b Batch, later *[]func()) (predictions, loss *Tensor) {
 	var added []*Tensor
 	predictions = m.call(p.Collect(&added), b.X, true)
-	loss = m.training.loss(b, predictions)
+	loss = m.training.loss(b, predictions, later)
 	for _, w := range m.Weights() {
 		if p := w.Regularization(); p != nil && w.Trainable() {
 			added = append(added, p)
@@ -88,16 +90,27 @@ func (m *Model) judge(p layers.Pass, b Batch) (predictions, loss *Tensor) {
 // trainStep is one step of training, as a custom loop would write it.
 func (m *Model) trainStep(b Batch) none {
 	t := m.training
-	predictions, loss := m.judge(layers.Pass{Training: true}, b)
-	scaled := loss
-	if t.scaler != nil {
-		scaled = t.scaler.GetScaledLoss(loss)
+	var gradients []*Tensor
+	var loss *Tensor
+	var track []func() // of the batch, or of each of its shards on this rank
+	if d := t.config.Distribution; d == nil {
+		predictions, l := m.judge(layers.Pass{Training: true}, b, nil)
+		gradients, loss = m.gradients(l, m.TrainableVariables()), l
+		track = append(track, func() { t.track(b, predictions, l) })
+	} else {
+		var losses []*Tensor
+		gradients, losses = d.Replicas(rowsOf(b), func(s distribution.Shard) (gradients, others []*Tensor) {
+			part := b.rows(s.First, s.End)
+			var later []func()
+			predictions, l := m.judge(layers.Pass{Training: true}, part, &later)
+			if !s.Empty {
+				track = append(append(track, later...), func() { t.track(part, predictions, l) })
+			}
+			return m.gradients(l, m.TrainableVariables()), []*Tensor{l}
+		})
+		loss = losses[0]
 	}
 	vars := m.TrainableVariables()
-	if len(vars) == 0 {
-		panic(&tensor.Error{Err: m.errorf("it has no trainable weights; unfreeze a layer with SetTrainable and Compile again")})
-	}
-	gradients := Gradients(scaled, vars)
 	if t.scaler != nil {
 		gradients = t.scaler.GetUnscaledGradients(gradients)
 	} else if auto := t.config.AutoScaleLoss; auto != nil && !*auto {
@@ -109,7 +122,9 @@ func (m *Model) trainStep(b Batch) none {
 	}
 	update := func() {
 		t.optimizer.ApplyGradients(gradients, vars)
-		t.track(b, predictions, loss)
+		for _, f := range track {
+			f()
+		}
 	}
 	switch {
 	case t.guard == nil:
@@ -122,15 +137,27 @@ func (m *Model) trainStep(b Batch) none {
 	return none{}
 }
 
+// gradients returns the gradients of a loss, multiplied by the loss scale if there is
+// one.
+func (m *Model) gradients(loss *Tensor, vars []*Variable) []*Tensor {
+	if s := m.training.scaler; s != nil {
+		loss = s.GetScaledLoss(loss)
+	}
+	if len(vars) == 0 {
+		panic(&tensor.Error{Err: m.errorf("it has no trainable weights; unfreeze a layer with SetTrainable and Compile again")})
+	}
+	return Gradients(loss, vars)
+}
+
 // testStep judges one batch and changes nothing but the totals.
 func (m *Model) testStep(b Batch) none {
-	predictions, loss := m.judge(layers.Pass{}, b)
+	predictions, loss := m.judge(layers.Pass{}, b, nil)
 	m.training.track(b, predictions, loss)
 	return none{}
 }
 
-// loss is the weighted sum of the outputs' losses.
-func (t *training) loss(b Batch, predictions *Tensor) *Tensor {
+// loss is the weighted sum of the outputs' losses. For later see judge.
+func (t *training) loss(b Batch, predictions *Tensor, later *[]func()) *Tensor {
 	ys, ps, ws := t.judged(b, predictions)
 	var sum *Tensor
 	for i := range t.outputs {
@@ -143,7 +170,12 @@ func (t *training) loss(b Batch, predictions *Tensor) *Tensor {
 			tensor.Fail("loss", "%T returns %v, want a scalar; use a Reduction other than none", o.loss, l.Type())
 		}
 		if o.mean != nil {
-			o.mean.AddWeighted(l, tensor.Scalar(l.DType(), float64(ps[i].Dim(0))))
+			mean, of, rows := o.mean, l, tensor.Scalar(l.DType(), float64(ps[i].Dim(0)))
+			if add := func() { mean.AddWeighted(of, rows) }; later == nil {
+				add()
+			} else {
+				*later = append(*later, add)
+			}
 		}
 		if o.weight != 1 {
 			l = l.MulScalar(o.weight)

@@ -39,7 +39,8 @@ type csvState struct {
 // Callback makes the hooks.
 func (c *CSVLogger) Callback() keras.Callback {
 	return keras.Callback{
-		Name: "CSVLogger",
+		Name:          "CSVLogger",
+		FirstRankOnly: true,
 		TrainBegin: func(context.Context, *keras.Run) error {
 			c.close()
 			c.state = csvState{}

@@ -81,7 +81,8 @@ type modelCheckpointState struct {
 // Callback makes the hooks.
 func (c *ModelCheckpoint) Callback() keras.Callback {
 	return keras.Callback{
-		Name: "ModelCheckpoint",
+		Name:          "ModelCheckpoint",
+		FirstRankOnly: true,
 		TrainBegin: func(context.Context, *keras.Run) error {
 			c.seen = 0
 			c.m = monitor{class: "ModelCheckpoint", log: cmp.Or(c.Monitor, "val_loss"), mode: c.Mode, best: c.InitialValueThreshold}

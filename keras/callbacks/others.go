@@ -115,6 +115,7 @@ func (b *BackupAndRestore) Callback() keras.Callback {
 		d.Keep = 2
 	}
 	return keras.Callback{
+		FirstRankOnly: true,
 		TrainBegin: func(_ context.Context, r *keras.Run) error {
 			switch {
 			case b.Dir == "":

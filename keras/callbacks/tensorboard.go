@@ -58,8 +58,9 @@ func (b *TensorBoard) Callback() keras.Callback {
 		}
 	}
 	return keras.Callback{
-		Name:       "TensorBoard",
-		TrainBegin: wrap(b.trainBegin),
+		Name:          "TensorBoard",
+		FirstRankOnly: true,
+		TrainBegin:    wrap(b.trainBegin),
 		EpochBegin: wrap(func(*keras.Run) error {
 			b.begun, b.begin = time.Now(), b.steps
 			return nil
@@ -75,8 +76,11 @@ func (b *TensorBoard) Callback() keras.Callback {
 	}
 }
 
-func (b *TensorBoard) trainBegin(*keras.Run) error {
+func (b *TensorBoard) trainBegin(r *keras.Run) error {
 	b.close() // of a Fit that failed
+	if c, _ := r.Model.CompileConfig(); b.ExponentFreq > 0 && c.Distribution != nil && c.Distribution.Ranks().Size() > 1 {
+		return errors.New("ExponentFreq: rank 0 cannot compute a step without the other ranks; leave it out with a Distribution")
+	}
 	b.steps, b.begun = 0, time.Now()
 	for _, f := range []struct {
 		name string
