@@ -29,6 +29,7 @@ var runs = flag.Int("runs", 3, "runs of TestExitCode with each launcher")
 var roles = map[string]func(ctx context.Context, g *distribution.Group) error{
 	"conformance": conformance,
 	"funneled":    conformance,
+	"timed":       timed,
 	"exit":        func(_ context.Context, g *distribution.Group) error { return g.Barrier() },
 	"error": func(_ context.Context, g *distribution.Group) error {
 		if g.Rank() == 1 {
@@ -182,7 +183,7 @@ func lives() error {
 }
 
 // launch starts ranks of this binary in a role. env is added to the environment.
-func launch(t *testing.T, m mpitest.Launcher, role string, size int, env ...string) mpitest.Outcome {
+func launch(t testing.TB, m mpitest.Launcher, role string, size int, env ...string) mpitest.Outcome {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {

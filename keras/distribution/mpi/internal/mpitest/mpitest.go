@@ -31,7 +31,7 @@ type Launcher struct {
 
 // Launchers returns the launchers of this machine, and fails without one that -require
 // names.
-func Launchers(t *testing.T) []Launcher {
+func Launchers(t testing.TB) []Launcher {
 	t.Helper()
 	var found []Launcher
 	all := []Launcher{{Name: "openmpi", path: "mpirun.openmpi"}, {Name: "mpich", path: "mpiexec.mpich"}}
@@ -80,13 +80,13 @@ const limit = 2 * time.Minute
 // Run starts what args of mpiexec say, such as -n 2 and a program, in a process group of
 // its own. env is added to the environment. It fails the test if the launcher has not
 // ended after two minutes.
-func (m Launcher) Run(t *testing.T, env []string, args ...string) Outcome {
+func (m Launcher) Run(t testing.TB, env []string, args ...string) Outcome {
 	t.Helper()
 	return Run(t, append(m.Env[:len(m.Env):len(m.Env)], env...), m.path, append(m.args[:len(m.args):len(m.args)], args...)...)
 }
 
 // Run runs a program without a launcher.
-func Run(t *testing.T, env []string, path string, args ...string) Outcome {
+func Run(t testing.TB, env []string, path string, args ...string) Outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
