@@ -101,9 +101,18 @@ type BesideOptions struct {
 	// computed or given. Movements, such as Reshape, have none: they round nothing.
 	Only func(*Tap) bool
 
-	// Update includes what is of the update alone and stored in float32 or wider: slots
-	// of the optimizer, terms between gradients and new values, and Assignment.Change.
-	// Most steps round nothing there, and have more numbers there than elsewhere.
+	// All includes values that others stand for: those of which every element is one of
+	// an operand's, or 0, such as a ReLU and its gradient, maxima, and max-pooling with
+	// its gradient where windows do not overlap; and products before the bias is added.
+	// The former round nothing, and overflow or become 0 nowhere but where the operand
+	// does; where the latter overflow, the sum does, too. Without All they have
+	// statistics as a result, a loss or a gradient of a variable alone.
+	All bool
+
+	// Update includes what is of the update alone and stored in float32 or wider: new
+	// values of variables, slots of the optimizer, the terms between, and
+	// Assignment.Change. Most steps round nothing there, and have more numbers there than
+	// elsewhere. Without it such an update is not computed.
 	Update bool
 
 	// Promote changes the step: values for which it returns a wider type are
@@ -147,8 +156,8 @@ func (fn *Func[In, Out]) Beside(ctx context.Context, in In, o BesideOptions) (ta
 
 // besideKey says what a plan runs beside the step; the zero value is nothing.
 type besideKey struct {
-	wide                        dtype.DType
-	free, local, effect, update bool
+	wide                             dtype.DType
+	free, local, effect, update, all bool
 }
 
 // kept reports whether the options select values by no function, which cannot be
@@ -160,6 +169,13 @@ type beside struct {
 	plan *plan
 	taps Taps
 	fill []comparison // what each result of the plan is
+	same []same
+}
+
+// same is a tap that has the statistics of another one.
+type same struct {
+	tap, as int
+	given   bool // those of as's shadow, which is the tap itself: a variable, of its cast
 }
 
 // comparison says which statistics of which tap a result has.
@@ -195,6 +211,16 @@ func (b *beside) read(results []*Tensor) (*Taps, error) {
 		}
 		results[i].Release()
 	}
+	for _, a := range b.same {
+		s := *taps.Values[a.as].Shadow
+		if a.given {
+			s.X, s.SquaredError, s.Products, s.LargestError, s.Flushed = s.Y, 0, s.Y.Squares, 0, 0
+			s.Finite, s.Subnormal = s.Count-s.Y.NaNs-s.Y.Infinities, s.Y.Below(-126)
+		} else if taps.Values[a.as].Type.DType == dtype.Float16 {
+			s.Subnormal = 0 // in wider types they are normal
+		}
+		taps.Values[a.tap].Shadow = &s
+	}
 	return &taps, nil
 }
 
@@ -205,7 +231,7 @@ const maxKeptBeside = 256 << 20
 // beside finds or makes the plan for arguments like those of the call in progress.
 func (fn *Func[In, Out]) beside(ctx context.Context, in In, o BesideOptions) (*beside, error) {
 	o.Local = o.Local || o.Effect
-	key := besideKey{o.Wide, o.Free, o.Local, o.Effect, o.Update}
+	key := besideKey{o.Wide, o.Free, o.Local, o.Effect, o.Update, o.All}
 	if o.kept() {
 		if p := fn.core.find(key); p != nil {
 			return p.beside, nil
@@ -400,6 +426,13 @@ func (b *beside) compare(g *ir.Graph, derivative map[*ir.Value]*ir.Value, o Besi
 	if err != nil {
 		return err
 	}
+	if !o.Free {
+		for _, v := range values {
+			if s := shadows[step[v]]; s != nil && s != step[v] {
+				redecide(g, s, o.Wide)
+			}
+		}
+	}
 	compared := map[*ir.Value][]*ir.Value{} // statistics by value
 	output := func(v, reference *ir.Value, f comparison) error {
 		t, err := op.Infer(op.Stats, op.Attr{}, v.Type, reference.Type)
@@ -436,13 +469,36 @@ func (b *beside) compare(g *ir.Graph, derivative map[*ir.Value]*ir.Value, o Besi
 			return err
 		}
 	}
-	terms := b.terms()
+	terms, roots, summed := b.terms(), b.roots(), biased(values)
+	has := make(map[*ir.Value]int, len(values)) // statistics: their taps
+	casts := map[*ir.Value]int{}                // of float32 variables in 16 bits: their taps
+	var given []int
 	for i, v := range values {
 		t := &b.taps.Values[i]
-		if terms[i] && !o.Update && !v.Type.DType.Is16() || o.Only != nil && !o.Only(t) || !v.Type.DType.IsFloat() || v.Op.Info().Class == op.Movement {
+		switch {
+		case terms[i] && !o.Update && !v.Type.DType.Is16(), o.Only != nil && !o.Only(t), !v.Type.DType.IsFloat(), v.Op.Info().Class == op.Movement:
+			continue
+		case !o.All && o.Only == nil && !roots[i] && (selects(v) || summed[v]):
 			continue
 		}
-		if err := output(step[v], shadows[step[v]], comparison{tap: i}); err != nil {
+		x, reference := step[v], shadows[step[v]]
+		if v.Op == op.Cast && v.Args[0].Type.DType.IsFloat() && v.Args[0].Type.DType.Size() < v.Type.DType.Size() {
+			of := step[v.Args[0]]
+			if k, ok := has[v.Args[0]]; ok && shadows[of] == reference && (x == of || x.Op == op.Cast && x.Args[0] == of) {
+				has[v] = k
+				b.same = append(b.same, same{tap: i, as: k})
+				continue
+			}
+		}
+		if v.Op == op.Param && v.Type.DType == dtype.Float32 && reference == v {
+			given = append(given, i)
+			continue
+		}
+		if _, ok := casts[reference]; !ok && reference.Op == op.Param && x.Type.DType.Is16() {
+			casts[reference] = i
+		}
+		has[v] = i
+		if err := output(x, reference, comparison{tap: i}); err != nil {
 			return err
 		}
 		if !o.Local || v.Op == op.Param {
@@ -470,6 +526,13 @@ func (b *beside) compare(g *ir.Graph, derivative map[*ir.Value]*ir.Value, o Besi
 			if err := output(x, y, comparison{tap: i, effect: true}); err != nil {
 				return err
 			}
+		}
+	}
+	for _, i := range given {
+		if k, ok := casts[values[i]]; ok {
+			b.same = append(b.same, same{i, k, true})
+		} else if err := output(values[i], values[i], comparison{tap: i}); err != nil {
+			return err
 		}
 	}
 	interleave(g, values, func(v *ir.Value) []*ir.Value {
@@ -518,9 +581,8 @@ func interleave(g *ir.Graph, values []*ir.Value, with func(*ir.Value) []*ir.Valu
 	g.Values = order
 }
 
-// terms marks what belongs to the update alone: what neither a loss nor a gradient is
-// computed from, but for results and the new values of variables that one is computed
-// from. A step without gradients has none.
+// terms marks what belongs to the update alone: what neither a loss, a gradient nor a
+// result is computed from. A step without gradients has none.
 func (b *beside) terms() []bool {
 	terms := make([]bool, len(b.taps.Values))
 	if len(b.taps.Derivatives) == 0 {
@@ -547,21 +609,94 @@ func (b *beside) terms() []bool {
 			}
 		}
 	}
-	slots := map[*Variable]bool{} // read by the update alone
-	for i, v := range b.taps.Values {
-		if v.Variable != nil && v.Op == op.Param {
-			slots[v.Variable] = terms[i]
-		}
-	}
 	for _, i := range b.taps.Results {
 		keep(i)
 	}
-	for _, a := range b.taps.Assigned {
-		if !slots[a.Variable] {
-			keep(a.Tap)
+	return terms
+}
+
+// roots marks results, losses, and gradients of variables.
+func (b *beside) roots() map[int]bool {
+	roots := map[int]bool{}
+	for _, i := range b.taps.Results {
+		roots[i] = true
+	}
+	for _, d := range b.taps.Derivatives {
+		roots[d.Loss] = true
+		for _, i := range d.Gradients {
+			roots[i] = true
 		}
 	}
-	return terms
+	return roots
+}
+
+// biased marks products that nothing reads but the sum with a bias.
+func biased(values []*ir.Value) map[*ir.Value]bool {
+	readers := map[*ir.Value]int{}
+	for _, v := range values {
+		for _, a := range v.Args {
+			readers[a]++
+		}
+	}
+	all := map[*ir.Value]bool{}
+	for _, v := range values {
+		if v.Op != op.Add || !v.Type.DType.IsFloat() {
+			continue
+		}
+		product, bias := v.Args[0], v.Args[1]
+		for len(bias.Args) == 1 && (bias.Op == op.Cast || bias.Op.Info().Class == op.Movement) {
+			bias = bias.Args[0]
+		}
+		for product.Op.Info().Class == op.Movement && len(product.Args) == 1 && readers[product] == 1 {
+			product = product.Args[0]
+		}
+		if product.Op.Info().Class == op.Contraction && bias.Op == op.Param && product.Type.Bytes() == v.Type.Bytes() && readers[product] == 1 {
+			all[product] = true
+		}
+	}
+	return all
+}
+
+// selects reports whether each element of a value is one of an operand's, or 0.
+func selects(v *ir.Value) bool {
+	switch v.Op {
+	case op.Sign:
+		return false
+	case op.Max, op.Min, op.MaxPool, op.MaxPoolGradGrad:
+		return true
+	case op.MaxPoolGrad: // adds up where windows overlap
+		a := &v.Attr
+		for i, n := range a.Window {
+			if n > a.Stride[i] || a.Dilation != nil && a.Dilation[i] > 1 {
+				return false
+			}
+		}
+		return true
+	}
+	return v.Op.Info().Selects
+}
+
+// redecide lets a Where of the shadow compare what the step compares, instead of reading
+// the step's bools: the result is the same, as casts to wider types are exact, and each
+// comparison is fused with its reader, so that no bools are stored.
+func redecide(g *ir.Graph, shadow *ir.Value, wide dtype.DType) {
+	if shadow.Op != op.Where {
+		return
+	}
+	decision := shadow.Args[0]
+	switch decision.Op {
+	case op.Greater, op.GreaterEqual, op.Less, op.LessEqual:
+	default:
+		return
+	}
+	if !decision.Args[0].Type.DType.Is16() || !decision.Args[1].Type.DType.Is16() {
+		return
+	}
+	args := make([]*ir.Value, 2)
+	for i, a := range decision.Args {
+		args[i] = g.Add(op.Cast, op.Attr{DType: wide}, op.Type{DType: wide, Shape: a.Type.Shape}, shadow.Path, a)
+	}
+	shadow.Args[0] = g.Add(decision.Op, decision.Attr, decision.Type, shadow.Path, args...)
 }
 
 // pairwise adds an operation on x and y, computed in d, to g.

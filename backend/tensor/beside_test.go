@@ -154,7 +154,8 @@ func TestBeside(t *testing.T) {
 	if g := taps.Values[d.Gradients[0]]; !g.Scaled || !g.Type.Equal(w.Type()) || !(relativeError(g.Shadow) > 1e-6 && relativeError(g.Shadow) < 1e-2) {
 		t.Errorf("the gradient is %+v", g)
 	}
-	// The terms of the update round nothing: with Update alone.
+	// The new values of float32 weights and the terms of the update round nothing: with
+	// Update alone.
 	terms := func(taps *tensor.Taps) (n int) {
 		for _, v := range taps.Values {
 			if v.Path == "" && v.Op == op.Mul && v.Shadow != nil && v.Type.Equal(w.Type()) {
@@ -170,8 +171,11 @@ func TestBeside(t *testing.T) {
 	if terms(taps) != 0 || terms(all) == 0 {
 		t.Errorf("got statistics of %d terms of the update, and %d with Update; want none, and some", terms(taps), terms(all))
 	}
-	if v := taps.Values[taps.Assigned[0].Tap]; v.Scaled || v.Shadow == nil || !v.Type.Equal(w.Type()) {
-		t.Errorf("the new value is %+v", v)
+	if v := taps.Values[taps.Assigned[0].Tap]; v.Scaled || v.Shadow != nil || !v.Type.Equal(w.Type()) {
+		t.Errorf("the new value is %+v, want one without statistics", v)
+	}
+	if v := all.Values[all.Assigned[0].Tap]; v.Shadow == nil || v.Shadow.X.Zeros != 0 {
+		t.Errorf("with Update the new value is %+v, want one with statistics", v)
 	}
 
 	// With float64 the error of float32 values shows, too.
@@ -331,5 +335,86 @@ func TestBesideKept(t *testing.T) {
 	}
 	if again := must[*ir.Graph](t)(step.Plan(f32(1, 3))).String(); again != plan {
 		t.Errorf("the plan of Call is now\n%s\nwant\n%s", again, plan)
+	}
+}
+
+// TestBesideSame: a variable has the statistics of its cast's shadow, a cast to a wider
+// type those of its operand, and both are what Stats gives.
+func TestBesideSame(t *testing.T) {
+	weights := []float64{0.1, 0.2, 0, -0.1, 1e-9, 700, 1e-7, 3}
+	w := tensor.NewVariable("w", dtype.Float32, tensor.Shape{2, 4}, func(dst []float64) error { copy(dst, weights); return nil })
+	alone := tensor.NewVariable("alone", dtype.Float32, tensor.Shape{2, 4}, func(dst []float64) error { copy(dst, weights); return nil })
+	step := tensor.Function(func(x T) T {
+		narrow := w.Value().Cast(dtype.Float16).Mul(x.Cast(dtype.Float16))
+		return narrow.Cast(dtype.Float32).Add(alone.Value()).Sum()
+	}, vars{w, alone})
+	x := f32(1, 1, 1, 1, 1, 1, 0.5, 3).Reshape(2, 4)
+	taps := must[*tensor.Taps](t)(step.Beside(ctx, x, tensor.BesideOptions{}))
+	stats := func(a, b T) *op.Statistics {
+		return must[*op.Statistics](t)(op.DecodeStatistics(must[[]float64](t)(tensor.Stats(a, b).Float64s())))
+	}
+	exact := w.Value().Mul(x)
+	rounded := w.Value().Cast(dtype.Float16).Mul(x.Cast(dtype.Float16))
+	for id, want := range map[tensor.TapID]*op.Statistics{
+		"w/Param#0": stats(w.Value(), w.Value()), "alone/Param#0": stats(w.Value(), w.Value()),
+		"/Mul#0": stats(rounded, exact), "/Cast#2": stats(rounded.Cast(dtype.Float32), exact),
+	} {
+		if got := tapOf(t, taps, id).Shadow; got == nil || *got != *want {
+			t.Errorf("%s: got %+v, want %+v", id, got, want)
+		}
+	}
+	if n := tapOf(t, taps, "/Mul#0").Shadow.Subnormal; n == 0 {
+		t.Errorf("no product is subnormal in float16")
+	}
+	// What its cast cannot hold, a variable can.
+	if err := w.Set([]float64{1e5, 0.2, 0, -0.1, math.Inf(1), 700, math.NaN(), 3}); err != nil {
+		t.Fatal(err)
+	}
+	taps = must[*tensor.Taps](t)(step.Beside(ctx, x, tensor.BesideOptions{}))
+	if s := tapOf(t, taps, "w/Param#0").Shadow; s.Finite != 6 || s.X.Largest != 1e5 || s.X.NaNs != 1 || s.X.Infinities != 1 || s.X.Zeros != 1 || s.Flushed != 0 || s.SquaredError != 0 {
+		t.Errorf("the variable with infinity and NaN: %+v", s)
+	}
+	if s := tapOf(t, taps, "/Cast#0").Shadow; s.Finite != 5 || s.X.Infinities != 2 {
+		t.Errorf("its cast: %+v", s)
+	}
+}
+
+// TestBesideAll: what others stand for has statistics on demand,
+// and all others have the same ones with it.
+func TestBesideAll(t *testing.T) {
+	w := tensor.NewVariable("w", dtype.Float32, tensor.Shape{1, 1, 2, 2}, func(dst []float64) error { copy(dst, []float64{0.3, 1, 1, 2}); return nil })
+	step := tensor.Function(func(x T) T {
+		y := x.Cast(dtype.Float16).Conv(w.Value().Cast(dtype.Float16), tensor.ConvOptions{}).Relu()
+		pooled := y.MaxPool(tensor.PoolOptions{Window: []int{2, 2}})
+		overlapping := y.MaxPool(tensor.PoolOptions{Window: []int{2, 2}, Stride: []int{1, 1}})
+		loss := pooled.Cast(dtype.Float32).Sum().Add(overlapping.Cast(dtype.Float32).Square().Sum())
+		w.Assign(tensor.Gradients(loss, []V{w})[0])
+		return y.Max()
+	}, vars{w})
+	x := f32(1, -2, 3, 4, -5, 6, 7, 8, 0.1, 1.3, -1, 2, 3, 1, -1, 1, 1, 2, 3, 4, 5, 4, 3, 2, -1, -1, 2, 2, 2, 3, 3, 3).Reshape(1, 4, 4, 2)
+	few := must[*tensor.Taps](t)(step.Beside(ctx, x, tensor.BesideOptions{}))
+	all := must[*tensor.Taps](t)(step.Beside(ctx, x, tensor.BesideOptions{All: true}))
+	without := map[op.Code]int{}
+	for i, v := range few.Values {
+		with := all.Values[i]
+		switch {
+		case v.ID != with.ID:
+			t.Fatalf("value %d is %s, and %s with All", i, v.ID, with.ID)
+		case v.Shadow == nil && with.Shadow != nil:
+			without[v.Op]++
+		case v.Shadow != nil && (with.Shadow == nil || *v.Shadow != *with.Shadow):
+			t.Errorf("%s: got %+v, and with All %+v", v.ID, v.Shadow, with.Shadow)
+		}
+	}
+	// The result is a maximum, too, and has them.
+	want := map[op.Code]int{op.Relu: 1, op.MaxPool: 2, op.MaxPoolGrad: 1, op.Where: 1}
+	for c, n := range without {
+		if n != want[c] {
+			t.Errorf("%d of %v have statistics with All alone, want %d", n, c, want[c])
+		}
+		delete(want, c)
+	}
+	if len(want) > 0 {
+		t.Errorf("with or without All: %v", want)
 	}
 }
