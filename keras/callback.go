@@ -16,9 +16,13 @@ type Callback struct {
 	EpochBegin func(ctx context.Context, r *Run) error // not for an epoch that is resumed after its first step
 	BatchBegin func(ctx context.Context, r *Run) error
 	BatchEnd   func(ctx context.Context, r *Run) error
-	TestBegin  func(ctx context.Context, r *Run) error // before the validation of an epoch
-	TestEnd    func(ctx context.Context, r *Run) error // after it, also when it failed
-	EpochEnd   func(ctx context.Context, r *Run) error // after validation
+	// BatchRefused runs instead of BatchEnd after a step that NonFiniteError refused:
+	// no variable has changed. Fit returns the error of the step after it.
+	BatchRefused func(ctx context.Context, r *Run) error
+
+	TestBegin func(ctx context.Context, r *Run) error // before the validation of an epoch
+	TestEnd   func(ctx context.Context, r *Run) error // after it, also when it failed
+	EpochEnd  func(ctx context.Context, r *Run) error // after validation
 	// EpochDone runs after all EpochEnd hooks, also if one failed. It must undo what
 	// its EpochEnd has changed for the other hooks, before the next checkpoint is
 	// taken.
@@ -43,7 +47,9 @@ type Callback struct {
 func (c Callback) Callback() Callback { return c }
 
 // seesBatches reports whether a hook runs while there is a Run.Batch.
-func (c Callback) seesBatches() bool { return c.BatchBegin != nil || c.BatchEnd != nil }
+func (c Callback) seesBatches() bool {
+	return c.BatchBegin != nil || c.BatchEnd != nil || c.BatchRefused != nil
+}
 
 // Run describes a Fit in progress to the hooks of a Callback.
 type Run struct {
@@ -57,7 +63,7 @@ type Run struct {
 	Stop   bool  // set it to end Fit after the current step
 
 	// Report is a file that says why steps are not finite, if a hook has written one:
-	// the error names it when Fit gives up.
+	// the error names it when Fit gives up, or when a step was refused.
 	Report string
 
 	// Where training is saved to and resumed from, and after how many steps

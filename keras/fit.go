@@ -387,7 +387,10 @@ func (f *fitting) step(ctx context.Context, b Batch) (done bool, err error) {
 		f.ranks.fails()
 	}
 	if errors.Is(err, errNonFinite) {
-		return false, fmt.Errorf("Fit: batch %d of epoch %d: %w", f.run.Step+1, f.run.Epoch+1, err)
+		if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.BatchRefused }); err != nil {
+			return false, err
+		}
+		return false, fmt.Errorf("Fit: batch %d of epoch %d: %w%s", f.run.Step+1, f.run.Epoch+1, err, f.reported())
 	} else if err != nil {
 		return false, err
 	}

@@ -40,12 +40,13 @@ type CallbackConfig struct {
 // which training fails. Training computes the same bits with it as without. A step that
 // is not examined reads counters, or the loss, back from the device.
 //
-// Without Bundle a step is examined from the state after it: where a step that is not
-// finite is applied, under NonFiniteApply without a loss scale, the weights are spoiled
-// by then. Under NonFiniteError Fit ends before the callback sees the step.
+// Without Bundle a step is examined from the state after it. A step that is not finite
+// changes nothing where there is a loss scale, or under NonFiniteSkip and NonFiniteError,
+// so that it is this very step that is examined. Under NonFiniteApply without a loss scale
+// the weights are spoiled by then.
 func Callback(c CallbackConfig) keras.Callback {
 	w := &watch{config: c}
-	k := keras.Callback{TrainBegin: w.begin, EpochBegin: w.epoch, BatchEnd: w.step}
+	k := keras.Callback{TrainBegin: w.begin, EpochBegin: w.epoch, BatchEnd: w.step, BatchRefused: w.refused}
 	if c.Bundle {
 		k.BatchBegin = w.keep
 	}
@@ -120,6 +121,20 @@ func (w *watch) step(ctx context.Context, r *keras.Run) error {
 	if !due || err != nil {
 		return err
 	}
+	return w.report(ctx, r)
+}
+
+// refused examines a step that Fit ends with.
+func (w *watch) refused(ctx context.Context, r *keras.Run) error {
+	w.steps++
+	if w.reports >= w.most() || !w.onNonFinite() {
+		return nil
+	}
+	return w.report(ctx, r)
+}
+
+// report examines the step that was just taken, or refused.
+func (w *watch) report(ctx context.Context, r *keras.Run) error {
 	w.reports++
 	report, err := w.examine(ctx, r)
 	if err != nil {

@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -120,6 +121,43 @@ func TestCallbackSkips(t *testing.T) {
 		}
 		if err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("got error %v, want %s at its end", err, want)
+		}
+	}
+}
+
+// TestCallbackRefused: a step that NonFiniteError refuses is examined as it is, with the
+// weights of before, and the error of Fit names the report.
+func TestCallbackRefused(t *testing.T) {
+	v, err := normal(4, 1, 0, 128, 64).Values()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v[2*16*64+5] = float32(math.NaN()) // in the third batch
+	x := keras.NewTensor(v, 128, 64)
+	for _, c := range []doctor.CallbackConfig{{}, {Bundle: true}, {OnNonFinite: new(false)}} {
+		m := keras.Sequential(&layers.Dense{Units: 32, Activation: "relu", DType: "mixed_bfloat16"}, &layers.Dense{Units: 10})
+		if err := m.Compile(keras.CompileConfig{Loss: crossentropy, Optimizer: &optimizers.Adam{}, NonFinite: keras.NonFiniteError}); err != nil {
+			t.Fatal(err)
+		}
+		c.Dir = t.TempDir()
+		reports := 0
+		c.Report = func(step int, r *doctor.Report) error {
+			if reports++; step != 3 || r.Kind != doctor.Given || r.Origin == nil || r.Origin.ID != "argument 0/Param#0" {
+				t.Errorf("step %d: got %v, want the third step and the batch", step, r)
+			}
+			return nil
+		}
+		config := keras.FitConfig{BatchSize: 16, Shuffle: new(false), Verbose: keras.VerbositySilent, Callbacks: []keras.Callback{doctor.Callback(c)}}
+		_, err := m.Fit(t.Context(), keras.FromTensors(x, classes(3, 128, 10), nil), config)
+		want, named := 1, "; see "+filepath.Join(c.Dir, "report-3.html")
+		if c.OnNonFinite != nil {
+			want, named = 0, ""
+		}
+		if reports != want || err == nil || !strings.Contains(err.Error(), "batch 3 of epoch 1") || !strings.HasSuffix(err.Error(), named) {
+			t.Errorf("%+v: got %d reports and the error %v, want %d, and %q at its end", c, reports, err, want, named)
+		}
+		if _, err := os.Stat(filepath.Join(c.Dir, "bundle-3.mezzo")); (err == nil) != c.Bundle {
+			t.Errorf("%+v: the bundle: %v", c, err)
 		}
 	}
 }
