@@ -2,9 +2,11 @@ package keras_test
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/layers"
@@ -85,6 +87,9 @@ func TestAutoPolicy(t *testing.T) {
 					if narrow < 10 {
 						t.Errorf("%s: %d of %d values are %v", p, narrow, len(taps.Values), d)
 					}
+					if p == policy.Auto(d) {
+						checkIslands(t, taps)
+					}
 					for _, g := range taps.Derivatives[0].Gradients {
 						if s := taps.Values[g].Shadow; s != nil {
 							worst[p] += s.SquaredError
@@ -103,6 +108,45 @@ func TestAutoPolicy(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// checkIslands: what the forward pass computes in 16 bits hangs together with a product.
+// An island without one would have casts around it and save nothing (Campo, ATC 2022).
+func checkIslands(t *testing.T, taps *tensor.Taps) {
+	t.Helper()
+	island := map[int]int{} // of a value in 16 bits: the first value of its island
+	var find func(i int) int
+	find = func(i int) int {
+		if island[i] != i {
+			island[i] = find(island[i])
+		}
+		return island[i]
+	}
+	for i, v := range taps.Values {
+		if !v.Type.DType.Is16() || v.Op == op.Cast || v.Op == op.Const || strings.HasSuffix(v.Path, "/grad") {
+			continue
+		}
+		island[i] = i
+		for _, a := range v.Args {
+			if _, ok := island[a]; ok {
+				island[find(a)] = find(i)
+			}
+		}
+	}
+	products := map[int]int{}
+	for i := range island {
+		if taps.Values[i].Op.Info().Precision == op.Allow {
+			products[find(i)]++
+		}
+	}
+	for i := range island {
+		if products[find(i)] == 0 {
+			t.Errorf("%s computes in %v, and no product beside it", taps.Values[i].ID, taps.Values[i].Type.DType)
+		}
+	}
+	if len(products) == 0 {
+		t.Error("no product computes in 16 bits")
 	}
 }
 
