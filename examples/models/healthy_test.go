@@ -92,10 +92,17 @@ func (p *pool) Call(pass layers.Pass, in *keras.Tensor) *keras.Tensor {
 }
 
 // TestPatients examines models of practice with something wrong: a mask that float16
-// has not, and images of 16 bits that nobody scaled. Those of 8 bits are no illness of a
-// model that begins with batch normalization.
+// has not, images of 16 bits that nobody scaled, and sales in euros instead of their
+// logarithms. Images of 8 bits are no illness of a model that begins with batch
+// normalization.
 func TestPatients(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 5))
+	var days []*keras.Tensor
+	for _, c := range models.RossmannCategories[1:6] {
+		days = append(days, whole(r, c.Cardinality, 64))
+	}
+	days = append(days, floats(r.NormFloat64, 64, 16))
+	sales := floats(func() float64 { return 6000 + 3000*r.NormFloat64() }, 64, 1)
 	for _, c := range []struct {
 		name   string
 		build  func() (*keras.Model, error)
@@ -122,6 +129,10 @@ func TestPatients(t *testing.T) {
 			return models.UNet{Size: 44, Filters: 8, Depth: 2, Classes: 3}.Model()
 		}, keras.Batch{X: floats(func() float64 { return float64(r.IntN(1 << 16)) }, 4, 44, 44, 3), Y: whole(r, 3, 4, 4, 4)},
 			doctor.Overflow, policy.Map{"conv2d": "float32"}},
+		{"rossmann on raw sales", func() (*keras.Model, error) {
+			return models.Rossmann(models.RossmannCategories[1:6], 16)
+		}, keras.Batch{X: keras.Tuple(days...), Y: sales},
+			doctor.Scale, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			defer policy.SetGlobal(policy.SetGlobal("mixed_float16"))
@@ -129,7 +140,11 @@ func TestPatients(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := m.Compile(keras.CompileConfig{Loss: &losses.SparseCategoricalCrossentropy{FromLogits: true}, Optimizer: &optimizers.Adam{}}); err != nil {
+			var loss losses.Loss = &losses.SparseCategoricalCrossentropy{FromLogits: true}
+			if c.kind == doctor.Scale {
+				loss = &losses.MeanSquaredError{}
+			}
+			if err := m.Compile(keras.CompileConfig{Loss: loss, Optimizer: &optimizers.Adam{}}); err != nil {
 				t.Fatal(err)
 			}
 			report, err := doctor.Examine(t.Context(), m, c.batch, doctor.Config{})

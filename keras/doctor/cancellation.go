@@ -10,7 +10,8 @@ import (
 // that it comes from would be if its terms were independent: samples that pull in
 // opposite directions leave little, and the rounding errors of all. At least 1.
 //
-// It looks at the last sum only. What cancels before it does so within a sample.
+// It looks at the last sum only. What cancels before it does so within a sample. Without
+// the statistics that it needs it is 1.
 func (r *observed) cancellation(i int) float64 {
 	if known, ok := r.cancels[i]; ok {
 		return known
@@ -34,6 +35,9 @@ func (r *observed) cancellationOf(i int) float64 {
 		return x
 	}
 	if t.Shadow == nil { // it moves elements
+		if _, all := r.source(i); !all {
+			return 1
+		}
 		return most()
 	}
 	var expected float64 // of the square of the norm
@@ -67,13 +71,12 @@ func (r *observed) cancellationOf(i int) float64 {
 	return math.Sqrt(expected / t.Shadow.Y.Squares)
 }
 
-// squares is the sum of the squares of the shadow of value i, or of what it moves.
+// squares is the sum of the squares of the shadow of value i, or of what it moves; 0 if
+// it is not known.
 func (r *observed) squares(i int) float64 {
 	size := float64(r.Values[i].Type.Shape.Size())
-	for r.Values[i].Shadow == nil && len(r.Values[i].Args) > 0 {
-		i = r.Values[i].Args[0]
-	}
-	if r.Values[i].Shadow == nil {
+	i, all := r.source(i)
+	if r.Values[i].Shadow == nil || !all {
 		return 0
 	}
 	return r.Values[i].Shadow.Y.Squares * size / float64(max(r.Values[i].Type.Shape.Size(), 1)) // it may repeat elements

@@ -77,7 +77,7 @@ type Report struct {
 	// Lost is, for each weight that is stored in 16 bits and loses any, the share of the
 	// updates that leave elements as they were.
 	Lost     map[string]float64
-	Taps     *tensor.Taps // the step beside its shadow
+	Taps     *tensor.Taps // the step beside its shadow; with Local and All of BesideOptions unless it is healthy
 	Suspects []Suspect    // layers that may need another policy, the likeliest first
 	Trials   int          // how many steps the search has run
 }
@@ -219,6 +219,7 @@ type examination struct {
 	report    *Report
 	tried     map[string]outcome
 	large     bool // a step takes much memory
+	delayed   bool // it has products of 8 bits, with scales from the steps before
 }
 
 // largeStep is how many elements all values of a large step have.
@@ -278,7 +279,7 @@ func (e *examination) inspect(taps *tensor.Taps) {
 		}
 		switch {
 		case u.float8:
-			e.tolerance = max(e.tolerance, 0.2)
+			e.tolerance, e.delayed = max(e.tolerance, 0.2), true
 		case u.computes == dtype.BFloat16:
 			e.tolerance = max(e.tolerance, 0.08)
 		}
@@ -298,16 +299,27 @@ func (e *examination) healthy(v Verdict) bool {
 	return v.Finite && v.Loss <= e.tolerance && v.Gradient <= 4*e.tolerance
 }
 
-// look runs the step beside itself and judges it.
+// look runs the step beside itself and judges it: first with the statistics that show
+// that it is healthy, which most steps are, and then with all.
 func (e *examination) look(ctx context.Context) (*observed, error) {
 	r := e.report
-	forced, err := e.observe(ctx, tensor.BesideOptions{Local: true})
+	brief, err := e.observe(ctx, tensor.BesideOptions{})
+	if err != nil {
+		return nil, err
+	}
+	r.Taps = brief.Taps
+	e.inspect(brief.Taps)
+	r.Tolerance = e.tolerance
+	if r.Before = brief.verdict(nil); e.healthy(r.Before) {
+		return brief, nil
+	}
+	e.collect()
+	// The update of a large step would need twice the memory of weights and slots.
+	forced, err := e.observe(ctx, tensor.BesideOptions{Local: true, All: true, Update: !e.large})
 	if err != nil {
 		return nil, err
 	}
 	r.Taps = forced.Taps
-	e.inspect(forced.Taps)
-	r.Tolerance = e.tolerance
 	if r.Before = forced.verdict(nil); !e.healthy(r.Before) {
 		// Errors of gradients that are noise are no illness.
 		if err := e.findNoise(ctx); err != nil {
@@ -333,6 +345,9 @@ func (e *examination) examine(ctx context.Context) error {
 		r.Summary = fmt.Sprintf("The step is healthy: the loss is off by %.2g, the worst gradient (%s) by %.2g.", r.Before.Loss, r.Before.Worst, r.Before.Gradient)
 		return nil
 	}
+	if settles, err := e.settles(ctx); settles || err != nil {
+		return err
+	}
 	origin := forced.origin()
 	if origin >= 0 {
 		r.Origin = &forced.Values[origin]
@@ -340,7 +355,7 @@ func (e *examination) examine(ctx context.Context) error {
 	// The decisions of a step that is not finite mean nothing.
 	free := forced
 	if origin >= 0 {
-		if free, err = e.observe(ctx, tensor.BesideOptions{Free: true}); err != nil {
+		if free, err = e.observe(ctx, tensor.BesideOptions{Free: true, All: true, Update: !e.large}); err != nil {
 			return err
 		}
 		e.collect()
@@ -374,40 +389,45 @@ func (e *examination) examine(ctx context.Context) error {
 		return nil
 	}
 	r.Kind, r.Summary = e.kind(forced, free, origin)
-	return e.search(ctx)
+	if err := e.search(ctx); err != nil {
+		return err
+	}
+	if v, times := free.leap(); times > 1 && r.Remedy.Advice == "" {
+		r.Remedy.Advice = fmt.Sprintf("in float32 the update of %s is %.2g times as large as the weight: look at the learning rate", v, times)
+	}
+	return nil
 }
 
-// manyLost is the share of lost updates of all weights from which on they are an
-// illness.
-const manyLost = 0.1
+// mostSettling is how many steps delayed scales may take until they fit. They begin with 1,
+// and a layer's gradient has its size only after those behind it.
+const mostSettling = 8
 
-// lost reports a step that is right but for its updates, which 16-bit weights lose.
-func (e *examination) lost(r *observed) bool {
-	var worst string
-	var lost, all int64
-	for i := range r.Assigned {
-		a := &r.Assigned[i]
-		if a.Change == nil || !a.Variable.DType().Is16() {
-			continue
+// settles reports whether the step is healthy but for the scales of 8-bit products, which
+// are those of the steps before.
+func (e *examination) settles(ctx context.Context) (bool, error) {
+	if !e.delayed {
+		return false, nil
+	}
+	scales := map[string][]float64{}
+	for n := range mostSettling + 1 {
+		taps, err := e.settled(ctx, scales, e.scale)
+		if taps == nil || err != nil {
+			return false, err
 		}
-		lost, all = lost+a.Change.Flushed, all+a.Change.Count
-		if x := a.Lost(); x > 0 {
-			if e.report.Lost == nil {
-				e.report.Lost = map[string]float64{}
-			}
-			e.report.Lost[a.Variable.Name()] = x
-			if worst == "" || x > e.report.Lost[worst] {
-				worst = a.Variable.Name()
-			}
+		r, err := e.observed(taps, nil)
+		if err != nil {
+			return false, err
+		}
+		e.collect()
+		if v := r.verdict(e.isNoise); e.healthy(v) {
+			e.report.Kind = Healthy
+			e.report.Remedy = Remedy{Verified: true, After: v}
+			e.report.Scale = r.scaleAdvice(e.scale)
+			e.report.Summary = fmt.Sprintf("The step is healthy but for the scales of 8-bit products, which come from the steps before: %s until they fit.", stepsPass(n))
+			return true, nil
 		}
 	}
-	if float64(lost) <= manyLost*float64(all) {
-		return false
-	}
-	e.report.Kind = LostUpdates
-	e.report.Summary = fmt.Sprintf("The gradients are right, but %.0f %% of the updates are smaller than half the spacing of 16-bit numbers and leave weights as they are (%s: %.0f %%).", 100*float64(lost)/float64(all), worst, 100*e.report.Lost[worst])
-	e.report.Remedy.Advice = "store weights in float32 and compute in 16 bits: policy mixed_float16 or mixed_bfloat16; or set the optimizer's StochasticRounding"
-	return true
+	return false, nil
 }
 
 // usualSkips is how many steps a dynamic loss scale may skip until it fits. The first
@@ -423,7 +443,7 @@ func (e *examination) falls(exponent int) bool {
 // observed is a step that was run beside its shadow.
 type observed struct {
 	*tensor.Taps
-	bad     []int64 // of each value: elements that are not finite
+	bad     []int64 // of each value: elements that are not finite; at most, where it selects and has no statistics
 	cancels map[int]float64
 
 	unscaled bool // the loss is not scaled, so gradients carry a scale of 1
@@ -453,7 +473,7 @@ func (e *examination) observed(taps *tensor.Taps, err error) (*observed, error) 
 			r.bad[i] = t.Shadow.X.NaNs + t.Shadow.X.Infinities
 			continue
 		}
-		if t.Type.DType.IsFloat() { // it moves elements
+		if t.Type.DType.IsFloat() { // it moves or selects elements
 			for _, a := range t.Args {
 				r.bad[i] = max(r.bad[i], r.bad[a])
 			}
@@ -476,7 +496,7 @@ func (r *observed) verdict(noise func(*tensor.Variable) bool) Verdict {
 	for _, d := range r.Derivatives {
 		if d.Loss >= 0 {
 			v.Finite = v.Finite && r.bad[d.Loss] == 0
-			v.Loss = max(v.Loss, relative(r.Values[d.Loss].Shadow))
+			v.Loss = max(v.Loss, r.error(d.Loss))
 		}
 		for i, g := range d.Gradients {
 			if g < 0 {
@@ -496,10 +516,28 @@ func (r *observed) verdict(noise func(*tensor.Variable) bool) Verdict {
 
 // error is the relative error of value i, or of what it moves.
 func (r *observed) error(i int) float64 {
-	for r.Values[i].Shadow == nil && len(r.Values[i].Args) > 0 {
-		i = r.Values[i].Args[0]
-	}
+	i, _ = r.source(i)
 	return relative(r.Values[i].Shadow)
+}
+
+// source is value i, or if that has no statistics what it moves or selects. all reports
+// whether it has all elements of that.
+func (r *observed) source(i int) (at int, all bool) {
+	all = true
+	for r.Values[i].Shadow == nil && len(r.Values[i].Args) > 0 {
+		t := &r.Values[i]
+		i = t.Args[0]
+		if t.Op == op.Identity || t.Op.Info().Class == op.Movement {
+			continue
+		}
+		all = false
+		for _, a := range t.Args { // Where, MaxPoolGrad: the last one
+			if r.Values[a].Type.DType.IsFloat() && r.Values[a].Op != op.Const {
+				i = a
+			}
+		}
+	}
+	return i, all
 }
 
 // shadowFinite reports whether the shadows of the loss and the gradients are finite.
@@ -509,9 +547,7 @@ func (r *observed) shadowFinite() bool {
 			if i < 0 {
 				continue
 			}
-			for r.Values[i].Shadow == nil && len(r.Values[i].Args) > 0 {
-				i = r.Values[i].Args[0]
-			}
+			i, _ = r.source(i)
 			if s := r.Values[i].Shadow; s != nil && s.Y.NaNs+s.Y.Infinities > 0 {
 				return false
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/doctor"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
 	"github.com/mezzo-ml/mezzo/policy"
 )
@@ -63,6 +64,67 @@ func TestLostUpdates(t *testing.T) {
 		if html := htmlOf(t, r); strings.Contains(html, `<section id="lost">`) != (len(r.Lost) > 0) || p == "bfloat16" && !strings.Contains(html, "<code>dense/kernel</code>") {
 			t.Errorf("%s: lost updates are not in the HTML report", p)
 		}
+	}
+}
+
+// TestLearningRate: with numbers that are huge because of the steps before, the report
+// names the learning rate besides the map.
+func TestLearningRate(t *testing.T) {
+	for rate, want := range map[float64]bool{1e4: true, 0.01: false} {
+		p := *patientOf(t, "00")
+		if !want {
+			p = *patientOf(t, "07")
+		}
+		defer policy.SetGlobal(policy.SetGlobal(p.policy))
+		m, err := p.build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Compile(keras.CompileConfig{Loss: p.loss, Optimizer: &optimizers.SGD{LearningRate: rate}}); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := m.TrainOnBatch(t.Context(), p.batch()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := doctor.Examine(t.Context(), m, p.batch(), doctor.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Kind != doctor.Overflow || strings.Contains(r.Remedy.Advice, "learning rate") != want || strings.Contains(r.String(), "learning rate") != want {
+			t.Errorf("a rate of %v: got %v", rate, r)
+		}
+	}
+}
+
+// TestDelayedScaling: the first steps of 8-bit products are healthy but for their scales,
+// which are 1 at first, so that small gradients become 0.
+func TestDelayedScaling(t *testing.T) {
+	defer policy.SetGlobal(policy.SetGlobal("mixed_float8"))
+	m := keras.Sequential(&layers.Dense{Units: 32, Activation: "tanh"}, &layers.Dense{Units: 32}, &layers.Dense{Units: 1, KernelInitializer: "random_normal(stddev=0.000001)"})
+	if err := m.Compile(keras.CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: &optimizers.SGD{LearningRate: 1e-3}}); err != nil {
+		t.Fatal(err)
+	}
+	b := keras.Batch{X: normal(1, 1, 0, 32, 64), Y: normal(3, 1e-5, 0, 32, 1)}
+	settling := 0
+	for step := range 6 {
+		r, err := doctor.Examine(t.Context(), m, b, doctor.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Kind != doctor.Healthy {
+			t.Errorf("step %d: got %v", step, r)
+		}
+		if strings.Contains(r.Summary, "scales of 8-bit products") {
+			settling++
+		}
+		if _, err := m.TrainOnBatch(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if settling == 0 || settling > 4 {
+		t.Errorf("%d steps of 6 have scales that do not fit, want the first ones", settling)
 	}
 }
 
@@ -180,7 +242,7 @@ func TestPatientsAuto(t *testing.T) {
 			}
 		})
 	}
-	if got, want := strings.Join(healthy, ""), "07 08 09 10 18 27 30 31 34 "; got != want {
+	if got, want := strings.Join(healthy, ""), "07 08 09 10 18 27 30 31 34 36 37 39 40 41 "; got != want {
 		t.Errorf("healthy without a look at data: got %s, want %s", got, want)
 	}
 }

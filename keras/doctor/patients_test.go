@@ -353,6 +353,108 @@ var patients = []patient{
 			return q.Mul(q.Log())
 		}, x)
 	}), batch: standard, loss: crossentropy},
+	{name: "35 logarithm of a softmax", kind: doctor.Formula, origin: "log_probabilities/grad/Div#0", policy: "mixed_float16", scale: 1024, build: func() (*keras.Model, error) {
+		in := keras.Input(64)
+		x := dense("in_1", 64, "relu", in)
+		x = large("scores", 10, "3", x)
+		return keras.NewModel(in, layerOf("log_probabilities", func(x *tensor.Tensor) *tensor.Tensor { return x.Softmax(1).Log() }, x))
+	}, batch: standard, loss: crossentropy},
+	{name: "36 clipped probability", kind: doctor.RoundedOperand, layers: []string{"entropy"}, origin: "entropy/Log#1", policy: "mixed_float16", scale: 1024, build: func() (*keras.Model, error) {
+		in := keras.Input(64)
+		x := dense("in_1", 64, "relu", in)
+		x = large("scores", 1, "3", x)
+		return keras.NewModel(in, layerOf("entropy", func(x *tensor.Tensor) *tensor.Tensor {
+			p := x.Sigmoid().Clip(1e-7, 1-1e-7) // to 1
+			return p.Log().Add(p.Neg().AddScalar(1).Log()).Neg()
+		}, x))
+	}, batch: func() keras.Batch { return keras.Batch{X: normal(1, 1, 0, 32, 64), Y: normal(3, 1, 0, 32, 1)} }, loss: &losses.MeanSquaredError{}},
+	{name: "37 mask of -1e9 times 0 or 1", kind: doctor.Overflow, layers: []string{"masked"}, origin: "masked/Const#2", policy: "mixed_float16", scale: 1024, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		return layerOf("masked", func(x *tensor.Tensor) *tensor.Tensor {
+			n := x.Dim(0)
+			t := x.Reshape(n, 8, 8)
+			keep := tensor.Iota(x.DType(), 8).LessScalar(6).Cast(x.DType())
+			logits := t.MatMulT(t, false, true).Add(keep.Neg().AddScalar(1).MulScalar(-1e9))
+			return logits.Softmax(2).MatMul(t).Reshape(n, 64)
+		}, x)
+	}), batch: standard, loss: crossentropy},
+	{name: "38 recurrence that grows", kind: doctor.Overflow, layers: []string{"rnn"}, policy: "mixed_float16", scale: 1024, build: func() (*keras.Model, error) {
+		in := keras.Input(40, 16)
+		x := keras.Apply(&layers.SimpleRNN{Units: 32, Name: "rnn", Activation: "relu", RecurrentInitializer: "random_normal(stddev=0.35)"}, in)
+		x = keras.Apply(&layers.LayerNormalization{Name: "norm"}, x)
+		return keras.NewModel(in, dense("logits", 10, "", x))
+	}, batch: func() keras.Batch { return keras.Batch{X: normal(1, 1, 0, 32, 40, 16), Y: classes(2, 32, 10)} }, loss: crossentropy},
+	{name: "39 quotient of nothing and an epsilon", kind: doctor.FlushedConstant, layers: []string{"dice"}, origin: "dice/Div#0", policy: "mixed_float16", scale: 1024, build: func() (*keras.Model, error) {
+		in := keras.Input(64)
+		x := dense("in_1", 64, "relu", in)
+		x = dense("mask", 64, "sigmoid", x)
+		return keras.NewModel(in, layerOf("dice", func(x *tensor.Tensor) *tensor.Tensor {
+			target := x.MulScalar(0) // no pixel is of the class
+			both := x.Mul(target).SumKeep(1)
+			return both.AddScalar(1e-8).Div(target.SumKeep(1).AddScalar(1e-8)).Add(x.MeanKeep(1))
+		}, x))
+	}, batch: func() keras.Batch { return keras.Batch{X: normal(1, 1, 0, 32, 64), Y: normal(3, 1, 0, 32, 1)} }, loss: &losses.MeanSquaredError{}},
+	{name: "40 product of 64 probabilities", kind: doctor.Underflow, layers: []string{"likelihood"}, origin: "likelihood/Log#0", policy: "mixed_float16", scale: 1024, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		x = layerOf("probability", func(x *tensor.Tensor) *tensor.Tensor { return x.Sigmoid().MulScalar(0.5).AddScalar(0.3) }, x)
+		return layerOf("likelihood", func(x *tensor.Tensor) *tensor.Tensor {
+			return x.Add(x.Prod(1).AddScalar(1e-30).Log().Reshape(x.Dim(0), 1))
+		}, x)
+	}), batch: standard, loss: crossentropy},
+	{name: "41 distance as squares minus twice a product", kind: doctor.RoundedOperand, layers: []string{"distance"}, origin: "distance/Sqrt#0", policy: "mixed_float16", scale: 1024, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		return layerOf("distance", func(x *tensor.Tensor) *tensor.Tensor {
+			x = x.AddScalar(20)
+			y := x.AddScalar(0.01)
+			d := x.Square().SumKeep(1).Add(y.Square().SumKeep(1)).Sub(x.Mul(y).SumKeep(1).MulScalar(2))
+			return x.Add(d.AddScalar(1e-3).Sqrt())
+		}, x)
+	}), batch: standard, loss: crossentropy},
+	{name: "42 loaded weights beyond 65504", kind: doctor.Overflow, layers: []string{"in_2"}, origin: "in_2/Cast#0", policy: "mixed_float16", scale: 1024, build: func() (*keras.Model, error) {
+		in := keras.Input(64)
+		x := dense("in_1", 64, "tanh", in)
+		x = dense("in_2", 64, "tanh", x)
+		return keras.NewModel(in, dense("logits", 10, "", x))
+	}, batch: standard, loss: crossentropy, prepare: func(m *keras.Model) error {
+		w := m.Weights()[2].Variable
+		v, err := w.Float64s()
+		if err != nil {
+			return err
+		}
+		v[5], v[77] = 1e5, -8e4
+		return w.Set(v)
+	}},
+	{name: "43 exponential of 200", kind: doctor.Formula, origin: "softplus/Exp#0", policy: "mixed_float16", scale: 1024, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		x = large("scores", 64, "60", x)
+		return layerOf("softplus", func(x *tensor.Tensor) *tensor.Tensor { return x.Exp().Log1p() }, x)
+	}), batch: standard, loss: crossentropy},
+	{name: "44 NaN among the targets", kind: doctor.Given, origin: "argument 1/Param#0", policy: "mixed_float16", scale: 1024, build: func() (*keras.Model, error) {
+		in := keras.Input(64)
+		return keras.NewModel(in, dense("out", 1, "", dense("in_1", 64, "relu", in)))
+	}, batch: func() keras.Batch {
+		y, _ := normal(3, 1, 0, 32, 1).Values()
+		y[5] = float32(math.NaN())
+		return keras.Batch{X: normal(1, 1, 0, 32, 64), Y: keras.NewTensor(y, 32, 1)}
+	}, loss: &losses.MeanSquaredError{}},
+	{name: "45 attention that sees nothing", kind: doctor.Formula, origin: "masked/Softmax#0", policy: "mixed_float16", scale: 1024, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		return layerOf("masked", func(x *tensor.Tensor) *tensor.Tensor {
+			n := x.Dim(0)
+			t := x.Reshape(n, 8, 8)
+			keep := tensor.Iota(x.DType(), 8).LessScalar(0) // none
+			logits := tensor.Where(keep, t.MatMulT(t, false, true), tensor.Full(x.DType(), math.Inf(-1)))
+			return logits.Softmax(2).MatMul(t).Reshape(n, 64)
+		}, x)
+	}), batch: standard, loss: crossentropy},
+	{name: "46 pixels from 0 to 255", kind: doctor.Healthy, policy: "mixed_float16", scale: 32768, build: func() (*keras.Model, error) {
+		in := keras.Input(12, 12, 1)
+		x := keras.Apply(&layers.Conv2D{Filters: 8, KernelSize: []int{3}, Activation: "relu", Name: "conv"}, in)
+		x = keras.Apply(&layers.MaxPooling2D{PoolSize: []int{2}, Name: "pool"}, x)
+		x = keras.Apply(&layers.Flatten{Name: "flat"}, x)
+		return keras.NewModel(in, dense("logits", 10, "", dense("fc", 64, "relu", x)))
+	}, batch: func() keras.Batch {
+		x, _ := normal(1, 90, 120, 32, 12, 12, 1).Values()
+		for i, v := range x {
+			x[i] = float32(math.Round(float64(min(max(v, 0), 255))))
+		}
+		return keras.Batch{X: keras.NewTensor(x, 32, 12, 12, 1), Y: classes(2, 32, 10)}
+	}, loss: crossentropy},
 }
 
 func (p *patient) compiled(t *testing.T) *keras.Model {

@@ -33,7 +33,7 @@ func (e *examination) beyondPolicies(ctx context.Context, forced, free *observed
 		return false, nil
 	}
 	// The step in float32 beside itself in float64.
-	single, err := e.observe(ctx, tensor.BesideOptions{Wide: dtype.Float64, Free: true, Local: true, Promote: func(*tensor.Tap) dtype.DType { return dtype.Float32 }})
+	single, err := e.observe(ctx, tensor.BesideOptions{Wide: dtype.Float64, Free: true, Local: true, All: true, Promote: func(*tensor.Tap) dtype.DType { return dtype.Float32 }})
 	if err != nil {
 		return false, err
 	}
@@ -41,9 +41,14 @@ func (e *examination) beyondPolicies(ctx context.Context, forced, free *observed
 	if at < 0 {
 		return false, nil
 	}
+	if single.Values[at].Op == op.Const { // an infinity that was written, of a mask
+		if k := single.firstNaN(); k >= 0 {
+			at = k
+		}
+	}
 	t := &single.Values[at]
 	r.Origin = t
-	if s := t.Shadow; s != nil && s.Y.Largest > dtype.Float32.Max() {
+	if s := t.Shadow; s != nil && s.Y.Largest > dtype.Float32.Max() && !single.steep(at) {
 		r.Kind = Diverged
 		r.Summary = fmt.Sprintf("The step leaves the range of float32, too: %s: %v is up to %.3g.", where(t.Path), t.Op, s.Y.Largest)
 		r.Remedy.Advice = "no policy helps: lower the learning rate, clip gradients, or restore an earlier checkpoint"
@@ -56,6 +61,36 @@ func (e *examination) beyondPolicies(ctx context.Context, forced, free *observed
 	}
 	r.Remedy.Advice = "no policy helps: write it in a stable form (LogSigmoid, Softplus, LogSumExp, or Where in front of a root or a logarithm)"
 	return true, nil
+}
+
+// firstNaN is the first value with a NaN of those that the loss and the gradients come
+// from; -1 if there is none.
+func (r *observed) firstNaN() int {
+	from := r.differentiated()
+	for i, t := range r.Values {
+		if from[i] && t.Shadow != nil && t.Shadow.X.NaNs > 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// steep reports whether value i is so large for no large operand: an exponential of 100, a
+// quotient by what is next to nothing.
+func (r *observed) steep(i int) bool {
+	t := &r.Values[i]
+	switch t.Op {
+	case op.Exp, op.Expm1, op.Div, op.Reciprocal, op.Rsqrt, op.Pow:
+	default:
+		return false
+	}
+	for _, a := range t.Args {
+		a, _ = r.source(a)
+		if s := r.Values[a].Shadow; s != nil && s.Y.Largest > dtype.Float16.Max() {
+			return false
+		}
+	}
+	return true
 }
 
 // outcome is the result of a trial.
@@ -305,6 +340,9 @@ func (r *Report) String() string {
 			fmt.Fprintf(&s, " and %s", r.Remedy.scale())
 		}
 		fmt.Fprintf(&s, "; then the loss is off by %.2g and the worst gradient by %.2g\n", r.Remedy.After.Loss, r.Remedy.After.Gradient)
+		if r.Remedy.Advice != "" {
+			fmt.Fprintf(&s, "and: %s\n", r.Remedy.Advice)
+		}
 	case r.Remedy.Scale != 0:
 		fmt.Fprintf(&s, "remedy: %s", r.Remedy.scale())
 		if r.Remedy.Advice != "" {
@@ -330,4 +368,11 @@ func steps(n int) string {
 		return "one step is"
 	}
 	return fmt.Sprintf("%d steps are", n)
+}
+
+func stepsPass(n int) string {
+	if n == 1 {
+		return "one step passes"
+	}
+	return fmt.Sprintf("%d steps pass", n)
 }

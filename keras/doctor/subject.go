@@ -27,6 +27,11 @@ type subject interface {
 	// whether it has one then.
 	under(ctx context.Context, at policy.Map, scale float64) (taps *tensor.Taps, scaled bool, err error)
 
+	// settled runs it with the delayed scales of 8-bit products that scales has, by
+	// variable, and puts into scales those of the step after it. Taps are nil where
+	// there are no copies of the model to run.
+	settled(ctx context.Context, scales map[string][]float64, scale float64) (*tensor.Taps, error)
+
 	// unitsOf lists what a map of policies can be of.
 	unitsOf(taps *tensor.Taps) []unit
 }
@@ -68,7 +73,17 @@ func (s *modelStep) unitsOf(*tensor.Taps) []unit { return layersOf(s.model) }
 // under makes a copy of the model, compiled with this loss scale if it computes in
 // float16.
 func (s *modelStep) under(ctx context.Context, at policy.Map, scale float64) (taps *tensor.Taps, scaled bool, err error) {
-	m, err := s.model.CloneUnder("", orEmpty(at), true)
+	m, scaled, err := s.copy(at, scale)
+	if err != nil {
+		return nil, false, err
+	}
+	taps, err = m.Beside(ctx, s.batch, tensor.BesideOptions{All: true})
+	return taps, scaled, err
+}
+
+// copy is a compiled copy of the model under a map.
+func (s *modelStep) copy(at policy.Map, scale float64) (m *keras.Model, scaled bool, err error) {
+	m, err = s.model.CloneUnder("", orEmpty(at), true)
 	if err != nil {
 		return nil, false, err
 	}
@@ -77,11 +92,53 @@ func (s *modelStep) under(ctx context.Context, at policy.Map, scale float64) (ta
 	scaled, err = compileCopy(m, c, func(inner optimizers.Optimizer) *optimizers.LossScaleOptimizer {
 		return &optimizers.LossScaleOptimizer{Inner: inner, InitialScale: scale, MinScale: min(1, scale), MaxScale: max(scale, math.Exp2(largestScale))}
 	})
+	return m, scaled, err
+}
+
+func (s *modelStep) settled(ctx context.Context, scales map[string][]float64, scale float64) (taps *tensor.Taps, err error) {
+	m, _, err := s.copy(nil, scale)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	taps, err = m.Beside(ctx, s.batch, tensor.BesideOptions{})
-	return taps, scaled, err
+	var delayed []*keras.Variable
+	for _, v := range m.Variables() {
+		if delayedScale(v) {
+			delayed = append(delayed, v)
+			if x := scales[v.Name()]; x != nil {
+				if err := v.Set(x); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	if taps, err = m.Beside(ctx, s.batch, tensor.BesideOptions{All: true}); err != nil {
+		return nil, err
+	}
+	if _, err := m.TrainOnBatch(ctx, s.batch); err != nil {
+		return nil, err
+	}
+	for _, v := range delayed {
+		if scales[v.Name()], err = v.Float64s(); err != nil {
+			return nil, err
+		}
+	}
+	return taps, nil
+}
+
+// delayedScale reports whether a variable is one of those that the next step scales
+// operands of 8-bit products with: a scale, or the magnitudes that it comes from.
+func delayedScale(v *keras.Variable) bool {
+	name := v.Name()[strings.LastIndexByte(v.Name(), '/')+1:]
+	for _, of := range []string{"inputs", "kernel", "outputs_grad"} {
+		if name == of+"_scale" || name == of+"_amax_history" {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *functionStep) settled(context.Context, map[string][]float64, float64) (*tensor.Taps, error) {
+	return nil, nil
 }
 
 // orEmpty is at, or an empty map: CloneUnder reads the global map instead of nil.
@@ -197,7 +254,7 @@ func (s *loopStep) under(ctx context.Context, at policy.Map, scale float64) (tap
 		scaler = optimizers.Clone(s.scaler).(*optimizers.LossScaleOptimizer)
 		scaler.InitialScale, scaler.MinScale, scaler.MaxScale = scale, min(1, scale), max(scale, math.Exp2(largestScale))
 	}
-	o := tensor.BesideOptions{}
+	o := tensor.BesideOptions{All: true}
 	if len(promoted) > 0 {
 		o.Promote = func(t *tensor.Tap) dtype.DType {
 			if promoted[t.ID] {
@@ -260,7 +317,7 @@ func unitName(t *tensor.Tap) string {
 
 // under computes units in float32 that a map has, and sets the loss scale meanwhile.
 func (s *functionStep) under(ctx context.Context, at policy.Map, scale float64) (taps *tensor.Taps, scaled bool, err error) {
-	o := tensor.BesideOptions{Promote: func(t *tensor.Tap) dtype.DType {
+	o := tensor.BesideOptions{All: true, Promote: func(t *tensor.Tap) dtype.DType {
 		if _, ok := at[unitName(t)]; ok {
 			return dtype.Float32
 		}

@@ -203,32 +203,41 @@ func (r *observed) spoils(i int) bool {
 	return false
 }
 
-// flushedBefore looks in the values that value i is computed from for a constant that
-// is 0 in its type, and for the first one of which many elements became 0; -1 if
-// there is none.
+// flushedBefore looks in the values that value i is computed from, as far as they are 0
+// where their shadows are not, for a constant that is 0 in its type, and for the first one
+// of which many elements became 0; -1 if there is none.
 func (r *observed) flushedBefore(i int) (constant, value int) {
 	constant, value = -1, -1
 	seen := map[int]bool{}
 	var find func(k int)
 	find = func(k int) {
-		if seen[k] {
+		k, _ = r.source(k)
+		t := &r.Values[k]
+		if seen[k] || k != i && (t.Shadow == nil || t.Shadow.Flushed == 0) {
 			return
 		}
 		seen[k] = true
-		switch t := &r.Values[k]; {
-		case t.Op == op.Const:
-			if t.Shadow != nil && t.Shadow.Flushed > 0 {
-				constant = k
-			}
-		default:
-			flushes := t.Shadow != nil && t.Type.DType.Is16() && flushed(t.Type.DType, t.Shadow) > 0.1
-			if flushes && (value < 0 || k < value) {
-				value = k
-			}
-			if flushes || t.Path == r.Values[i].Path {
-				for _, a := range t.Args {
-					find(a)
+		if t.Op == op.Const {
+			constant = k
+			return
+		}
+		var zero, constants int // operands, and those of them that are constants
+		for _, a := range t.Args {
+			a, _ = r.source(a)
+			if s := r.Values[a].Shadow; s != nil && s.Flushed > 0 {
+				zero++
+				if r.Values[a].Op == op.Const {
+					constants++
 				}
+			}
+		}
+		flushes := t.Shadow != nil && t.Type.DType.Is16() && flushed(t.Type.DType, t.Shadow) > 0.1
+		if flushes && k != i && (zero == 0 || zero > constants) && (value < 0 || k < value) { // not 0 plus a constant that is 0
+			value = k
+		}
+		if flushes || t.Path == r.Values[i].Path {
+			for _, a := range t.Args {
+				find(a)
 			}
 		}
 	}

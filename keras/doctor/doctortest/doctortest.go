@@ -20,7 +20,7 @@ import (
 )
 
 // Policies are those under which layers are examined.
-var Policies = []string{"float32", "mixed_float16", "mixed_bfloat16"}
+var Policies = []string{"float32", "mixed_float16", "mixed_bfloat16", "mixed_float8"}
 
 const steps = 10
 
