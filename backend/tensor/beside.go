@@ -405,90 +405,112 @@ func (b *beside) describe(g *ir.Graph, tensors map[*ir.Value]*Tensor, sources []
 // compare adds the shadow to g, and statistics as the outputs of g. derivative has those
 // of the loss by values of g.
 func (b *beside) compare(g *ir.Graph, derivative map[*ir.Value]*ir.Value, o BesideOptions) error {
-	values := slices.Clone(g.Values)
-	step := make(map[*ir.Value]*ir.Value, len(values))
-	for _, v := range values {
-		step[v] = v
+	c := &comparing{beside: b, g: g, o: o, values: slices.Clone(g.Values), compared: map[*ir.Value][]*ir.Value{}}
+	if err := c.twins(); err != nil {
+		return err
 	}
-	if o.Promote != nil {
-		at := make(map[*ir.Value]int, len(values))
-		for i, v := range values {
+	if err := c.changes(); err != nil {
+		return err
+	}
+	if err := c.statistics(derivative); err != nil {
+		return err
+	}
+	interleave(g, c.values, func(v *ir.Value) []*ir.Value {
+		v = c.step[v]
+		return append([]*ir.Value{v, c.shadows[v]}, c.compared[v]...)
+	})
+	return nil
+}
+
+// comparing is a call of compare.
+type comparing struct {
+	*beside
+	g        *ir.Graph
+	o        BesideOptions
+	values   []*ir.Value               // of the step as it was recorded
+	step     map[*ir.Value]*ir.Value   // by values: with what is promoted
+	shadows  map[*ir.Value]*ir.Value   // by values of step
+	compared map[*ir.Value][]*ir.Value // statistics by value of step
+}
+
+// twins makes step and shadows.
+func (c *comparing) twins() (err error) {
+	c.step = make(map[*ir.Value]*ir.Value, len(c.values))
+	for _, v := range c.values {
+		c.step[v] = v
+	}
+	if c.o.Promote != nil {
+		at := make(map[*ir.Value]int, len(c.values))
+		for i, v := range c.values {
 			at[v] = i
 		}
-		promoted, err := g.Retype(values, ir.Retyping{Least: func(v *ir.Value) dtype.DType { return o.Promote(&b.taps.Values[at[v]]) }})
+		c.step, err = c.g.Retype(c.values, ir.Retyping{Least: func(v *ir.Value) dtype.DType { return c.o.Promote(&c.taps.Values[at[v]]) }})
 		if err != nil {
 			return err
 		}
-		step = promoted
 	}
 	// Of all values: a promoted step takes other decisions, and those are forced.
-	shadows, err := g.Retype(slices.Clone(g.Values), ir.Retyping{Least: func(*ir.Value) dtype.DType { return o.Wide }, Forced: !o.Free, Path: "shadow/"})
+	c.shadows, err = c.g.Retype(slices.Clone(c.g.Values), ir.Retyping{Least: func(*ir.Value) dtype.DType { return c.o.Wide }, Forced: !c.o.Free, Path: "shadow/"})
+	return err
+}
+
+// output adds statistics of v and its reference.
+func (c *comparing) output(v, reference *ir.Value, f comparison) error {
+	t, err := op.Infer(op.Stats, op.Attr{}, v.Type, reference.Type)
 	if err != nil {
 		return err
 	}
-	if !o.Free {
-		for _, v := range values {
-			if s := shadows[step[v]]; s != nil && s != step[v] {
-				redecide(g, s, o.Wide)
-			}
-		}
-	}
-	compared := map[*ir.Value][]*ir.Value{} // statistics by value
-	output := func(v, reference *ir.Value, f comparison) error {
-		t, err := op.Infer(op.Stats, op.Attr{}, v.Type, reference.Type)
-		if err != nil {
-			return err
-		}
-		s := g.Add(op.Stats, op.Attr{}, t, v.Path, v, reference)
-		g.Output(s, -1)
-		compared[v] = append(compared[v], s)
-		b.fill = append(b.fill, f)
-		return nil
-	}
+	s := c.g.Add(op.Stats, op.Attr{}, t, v.Path, v, reference)
+	c.g.Output(s, -1)
+	c.compared[v] = append(c.compared[v], s)
+	c.fill = append(c.fill, f)
+	return nil
+}
+
+// changes adds statistics of how far variables move.
+func (c *comparing) changes() error {
 	was := map[*Variable]*ir.Value{}
-	for i, v := range values {
-		if x := b.taps.Values[i].Variable; x != nil && v.Op == op.Param {
+	for i, v := range c.values {
+		if x := c.taps.Values[i].Variable; x != nil && v.Op == op.Param {
 			was[x] = v
 		}
 	}
-	for i, a := range b.taps.Assigned {
+	for i, a := range c.taps.Assigned {
 		before := was[a.Variable]
-		if a.Tap < 0 || before == nil || !a.Variable.Trainable() || !before.Type.DType.IsFloat() || !before.Type.DType.Is16() && !o.Update {
+		if a.Tap < 0 || before == nil || !a.Variable.Trainable() || !before.Type.DType.IsFloat() || !before.Type.DType.Is16() && !c.o.Update {
 			continue
 		}
-		after := values[a.Tap]
-		moved, err := pairwise(g, op.Sub, o.Wide, step[after], step[before])
+		after := c.values[a.Tap]
+		moved, err := pairwise(c.g, op.Sub, c.o.Wide, c.step[after], c.step[before])
 		if err != nil {
 			return err
 		}
-		moves, err := pairwise(g, op.Sub, o.Wide, shadows[step[after]], shadows[step[before]])
+		moves, err := pairwise(c.g, op.Sub, c.o.Wide, c.shadows[c.step[after]], c.shadows[c.step[before]])
 		if err != nil {
 			return err
 		}
-		if err := output(moved, moves, comparison{tap: i, change: true}); err != nil {
+		if err := c.output(moved, moves, comparison{tap: i, change: true}); err != nil {
 			return err
 		}
 	}
-	terms, roots, summed := b.terms(), b.roots(), biased(values)
-	has := make(map[*ir.Value]int, len(values)) // statistics: their taps
-	casts := map[*ir.Value]int{}                // of float32 variables in 16 bits: their taps
-	var given []int
-	for i, v := range values {
-		t := &b.taps.Values[i]
-		switch {
-		case terms[i] && !o.Update && !v.Type.DType.Is16(), o.Only != nil && !o.Only(t), !v.Type.DType.IsFloat(), v.Op.Info().Class == op.Movement:
-			continue
-		case !o.All && o.Only == nil && !roots[i] && (selects(v) || summed[v]):
+	return nil
+}
+
+// statistics adds those of values, but where the ones of another value are the same.
+func (c *comparing) statistics(derivative map[*ir.Value]*ir.Value) error {
+	shown := c.shown()
+	has := make(map[*ir.Value]int, len(c.values)) // values with statistics: the taps that have them
+	casts := map[*ir.Value]int{}                  // variables in float32: the taps of their casts to 16 bits
+	var given []int                               // taps of variables in float32
+	for i, v := range c.values {
+		if !shown(i) {
 			continue
 		}
-		x, reference := step[v], shadows[step[v]]
-		if v.Op == op.Cast && v.Args[0].Type.DType.IsFloat() && v.Args[0].Type.DType.Size() < v.Type.DType.Size() {
-			of := step[v.Args[0]]
-			if k, ok := has[v.Args[0]]; ok && shadows[of] == reference && (x == of || x.Op == op.Cast && x.Args[0] == of) {
-				has[v] = k
-				b.same = append(b.same, same{tap: i, as: k})
-				continue
-			}
+		x, reference := c.step[v], c.shadows[c.step[v]]
+		if k, ok := c.widened(v, has); ok {
+			has[v] = k
+			c.same = append(c.same, same{tap: i, as: k})
+			continue
 		}
 		if v.Op == op.Param && v.Type.DType == dtype.Float32 && reference == v {
 			given = append(given, i)
@@ -498,48 +520,76 @@ func (b *beside) compare(g *ir.Graph, derivative map[*ir.Value]*ir.Value, o Besi
 			casts[reference] = i
 		}
 		has[v] = i
-		if err := output(x, reference, comparison{tap: i}); err != nil {
+		if err := c.output(x, reference, comparison{tap: i}); err != nil {
 			return err
 		}
-		if !o.Local || v.Op == op.Param {
-			continue
-		}
-		alone, err := g.RetypeAlone(v, o.Wide, "alone/")
-		if err != nil {
-			return err
-		}
-		if alone == v {
-			continue
-		}
-		if err := output(v, alone, comparison{tap: i, local: true}); err != nil {
-			return err
-		}
-		if d := shadows[step[derivative[v]]]; d != nil {
-			x, err := pairwise(g, op.Mul, o.Wide, v, d)
-			if err != nil {
-				return err
-			}
-			y, err := pairwise(g, op.Mul, o.Wide, alone, d)
-			if err != nil {
-				return err
-			}
-			if err := output(x, y, comparison{tap: i, effect: true}); err != nil {
+		if c.o.Local && v.Op != op.Param {
+			if err := c.local(i, v, c.shadows[c.step[derivative[v]]]); err != nil {
 				return err
 			}
 		}
 	}
 	for _, i := range given {
-		if k, ok := casts[values[i]]; ok {
-			b.same = append(b.same, same{i, k, true})
-		} else if err := output(values[i], values[i], comparison{tap: i}); err != nil {
+		v := c.values[i]
+		if k, ok := casts[v]; ok {
+			c.same = append(c.same, same{i, k, true})
+		} else if err := c.output(v, v, comparison{tap: i}); err != nil {
 			return err
 		}
 	}
-	interleave(g, values, func(v *ir.Value) []*ir.Value {
-		v = step[v]
-		return append([]*ir.Value{v, shadows[v]}, compared[v]...)
-	})
 	return nil
+}
+
+// shown reports which taps have statistics.
+func (c *comparing) shown() func(i int) bool {
+	terms, roots, summed := c.terms(), c.roots(), biased(c.values)
+	return func(i int) bool {
+		v := c.values[i]
+		switch {
+		case !v.Type.DType.IsFloat() || v.Op.Info().Class == op.Movement:
+			return false
+		case terms[i] && !c.o.Update && !v.Type.DType.Is16():
+			return false
+		case c.o.Only != nil:
+			return c.o.Only(&c.taps.Values[i])
+		}
+		return c.o.All || roots[i] || !selects(v) && !summed[v]
+	}
+}
+
+// widened reports whether v is a cast to a wider type whose shadow is that of the operand,
+// and which tap has the operand's statistics.
+func (c *comparing) widened(v *ir.Value, has map[*ir.Value]int) (tap int, ok bool) {
+	if v.Op != op.Cast || !v.Args[0].Type.DType.IsFloat() || v.Args[0].Type.DType.Size() >= v.Type.DType.Size() {
+		return 0, false
+	}
+	x, operand := c.step[v], c.step[v.Args[0]]
+	if c.shadows[x] != c.shadows[operand] || x != operand && (x.Op != op.Cast || x.Args[0] != operand) {
+		return 0, false
+	}
+	tap, ok = has[v.Args[0]]
+	return tap, ok
+}
+
+// local adds statistics of value i beside what its operation gives in the wide type on the
+// same operands, and of its effect if derivative is not nil.
+func (c *comparing) local(i int, v, derivative *ir.Value) error {
+	alone, err := c.g.RetypeAlone(v, c.o.Wide, "alone/")
+	if alone == v || err != nil {
+		return err
+	}
+	if err := c.output(v, alone, comparison{tap: i, local: true}); err != nil || derivative == nil {
+		return err
+	}
+	x, err := pairwise(c.g, op.Mul, c.o.Wide, v, derivative)
+	if err != nil {
+		return err
+	}
+	y, err := pairwise(c.g, op.Mul, c.o.Wide, alone, derivative)
+	if err != nil {
+		return err
+	}
+	return c.output(x, y, comparison{tap: i, effect: true})
 }
 
 // interleave orders g so that values that one layer recorded one after the other are
@@ -674,29 +724,6 @@ func selects(v *ir.Value) bool {
 		return true
 	}
 	return v.Op.Info().Selects
-}
-
-// redecide lets a Where of the shadow compare what the step compares, instead of reading
-// the step's bools: the result is the same, as casts to wider types are exact, and each
-// comparison is fused with its reader, so that no bools are stored.
-func redecide(g *ir.Graph, shadow *ir.Value, wide dtype.DType) {
-	if shadow.Op != op.Where {
-		return
-	}
-	decision := shadow.Args[0]
-	switch decision.Op {
-	case op.Greater, op.GreaterEqual, op.Less, op.LessEqual:
-	default:
-		return
-	}
-	if !decision.Args[0].Type.DType.Is16() || !decision.Args[1].Type.DType.Is16() {
-		return
-	}
-	args := make([]*ir.Value, 2)
-	for i, a := range decision.Args {
-		args[i] = g.Add(op.Cast, op.Attr{DType: wide}, op.Type{DType: wide, Shape: a.Type.Shape}, shadow.Path, a)
-	}
-	shadow.Args[0] = g.Add(decision.Op, decision.Attr, decision.Type, shadow.Path, args...)
 }
 
 // pairwise adds an operation on x and y, computed in d, to g.
