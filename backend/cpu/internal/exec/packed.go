@@ -70,22 +70,31 @@ func (r *Run) Kept(place, pos int) []byte {
 	return nil
 }
 
-// PackedMemory is PackedCopy for a kernel that packs its operand in every run for which
-// there is no good copy: it returns the memory for it, and whether the copy there is good.
-// That is never so unless keep is set.
-func (r *Run) PackedMemory(place, pos int, keep bool) (data []byte, good bool) {
-	if keep && r.Version[pos] != 0 {
-		r.Packed[place].seen = r.Version[pos]
-		good, _ = r.PackedCopy(place, pos)
-		return r.Packed[place].Data, good
-	}
+// PackedMemory is for a kernel that packs the values at some positions in every run for
+// which there is no good copy: it returns the memory for it, and whether the copy there is
+// good. That is never so unless keep is set.
+func (r *Run) PackedMemory(place int, keep bool, pos ...int) (data []byte, good bool) {
 	k := &r.Packed[place]
 	if k.Data == nil {
 		r.Plan.Memory.Hold(r.Plan.Packed[place])
 		k.Data = Aligned(r.Plan.Packed[place])
 	}
-	k.Version = 0
-	return k.Data, false
+	version := uint64(0) // the latest: a write to one of the buffers gives it a later one
+	for _, p := range pos {
+		if keep = keep && r.Version[p] != 0; keep {
+			version = max(version, r.Version[p])
+		}
+	}
+	if !keep {
+		version = 0
+	}
+	good = version != 0 && k.Version == version
+	k.Version, k.seen = version, version
+	if good && CheckingPacked {
+		k.expected = append(k.expected[:0], k.Data...)
+		good = false
+	}
+	return k.Data, good
 }
 
 // CheckPacked compares the copies that the step of the value at pos would have reused

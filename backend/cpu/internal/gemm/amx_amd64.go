@@ -74,10 +74,10 @@ func panelAMX32x32Parts2(k int, a unsafe.Pointer, lda int, lowA int, tail unsafe
 //go:noescape
 func splitAMX(d unsafe.Pointer, ldd int, low int, s unsafe.Pointer, lds int, rows int, n int, found unsafe.Pointer)
 
-// bytesAMX32 is a BytesKernel of 32 rows of int8, where k is a multiple of 16 and the panel starts with zeros.
+// bytesAMX32 is a BytesKernel of 32 rows of int8, where k is a multiple of 16.
 //
 //go:noescape
-func bytesAMX32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+func bytesAMX32(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
 
 // peakAMX does n times 16 TDPBF16PS; the tile registers must be set up.
 //

@@ -586,21 +586,24 @@ DATA splitOrder<>+48(SB)/8, $5
 DATA splitOrder<>+56(SB)/8, $7
 GLOBL splitOrder<>(SB), RODATA|NOPTR, $64
 
-// func bytesAMX32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·bytesAMX32(SB), NOSPLIT, $0-48
+// func bytesAMX32(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+TEXT ·bytesAMX32(SB), NOSPLIT, $0-64
 	LOAD_BYTES_ARGS
 	MOVQ R8, R9
-	MOVQ R12, DX
-	SHLQ $4, DX
-	ADDQ AX, DX
+	XORQ R8, R8
+	TILELOADD(NUM_BX, NUM_R8, 0)
+	TILELOADD_AT(64, NUM_BX, NUM_R8, 1)
+	TILELOADD(NUM_BX, NUM_R8, 2)
+	TILELOADD_AT(64, NUM_BX, NUM_R8, 3)
 	ADDQ $128, BX
 	LEAQ 64(BX), SI
 	MOVQ $128, R8
+tap:
+	NEXT_TAP
+	MOVQ R12, DX
+	SHLQ $4, DX
+	ADDQ AX, DX
 	SHRQ $4, CX
-	TILEZERO(0)
-	TILEZERO(1)
-	TILEZERO(2)
-	TILEZERO(3)
 loop:
 	TILELOADD(NUM_BX, NUM_R8, 6)
 	TILELOADD(NUM_AX, NUM_R12, 4)
@@ -616,6 +619,8 @@ loop:
 	ADDQ $2048, SI
 	DECQ CX
 	JNZ loop
+	DECQ R11
+	JNZ tap
 	TILESTORED(0, NUM_DI, NUM_R9)
 	TILESTORED_AT(1, 64, NUM_DI, NUM_R9)
 	MOVQ R9, R11

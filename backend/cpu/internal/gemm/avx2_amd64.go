@@ -66,10 +66,10 @@ func f32AVX2Inner5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb in
 //go:noescape
 func f32AVX2Inner6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 
-// bytesAVX2Row is a BytesKernel of a row of int16.
+// bytesAVX2Row is a BytesKernel of a row of int8.
 //
 //go:noescape
-func bytesAVX2Row(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+func bytesAVX2Row(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
 
 // dotsF324AVX2 is Dots of 4 rows of float32.
 //

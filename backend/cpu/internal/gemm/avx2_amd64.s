@@ -320,8 +320,8 @@ TEXT ·f32AVX2Inner6x16(SB), NOSPLIT, $0-80
 	VPADDD off(BX), y2, y2; \
 	VMOVDQU y2, off(DI)
 
-// func bytesAVX2Row(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·bytesAVX2Row(SB), NOSPLIT, $0-48
+// func bytesAVX2Row(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+TEXT ·bytesAVX2Row(SB), NOSPLIT, $0-64
 	LOAD_BYTES_ARGS
 	LEAQ 128(BX), SI
 	VPXOR Y0, Y0, Y0
@@ -332,8 +332,11 @@ TEXT ·bytesAVX2Row(SB), NOSPLIT, $0-48
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+tap:
+	NEXT_TAP
 loop:
-	VPBROADCASTQ (AX), Y12
+	VPBROADCASTD (AX), X12
+	VPMOVSXBW X12, Y12
 	MADD_BYTES(0, Y0)
 	MADD_BYTES(16, Y1)
 	MADD_BYTES(32, Y2)
@@ -342,10 +345,12 @@ loop:
 	MADD_BYTES(80, Y5)
 	MADD_BYTES(96, Y6)
 	MADD_BYTES(112, Y7)
-	ADDQ $8, AX
+	ADDQ $4, AX
 	ADDQ $128, SI
 	DECQ CX
 	JNZ loop
+	DECQ R11
+	JNZ tap
 	STORE_BYTES_PAIR(Y1, Y0, 0)
 	STORE_BYTES_PAIR(Y3, Y2, 32)
 	STORE_BYTES_PAIR(Y5, Y4, 64)

@@ -6,22 +6,26 @@ import "unsafe"
 const ByteColumns = 32
 
 // BytesKernel computes rows of a product of 8-bit integers by a panel, in int32 modulo
-// 2³²; one row has 4·k elements of A, k is a multiple of Bytes.Deep/4:
+// 2³². A row has n parts of 4·k elements, k a multiple of Bytes.Deep/4, that begin at
+// taps[t]: the parts of a window in an image, or the whole row.
 //
-//	d[i*ldd+j] = b.start[j] + Σ a[i*lda+p]·b.columns[p/4][j][p%4]   for p < 4·k, j < ByteColumns
+//	d[i*ldd+j] = b.start[j] + Σ a[i*lda+taps[t]+p]·b.columns[(4·k·t+p)/4][j][p%4]   for t < n, p < 4·k, j < ByteColumns
 //
 // A panel is ByteColumns int32 to start with and 4·ByteColumns int8 for each four steps.
-type BytesKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+// Taps are ints. Parts and rows may overlap.
+type BytesKernel func(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+
+// WholeRows is the taps of rows of one part.
+var WholeRows = unsafe.Pointer(new(int))
 
 // Bytes is the kernels on 8-bit integers of an instruction set.
 type Bytes struct {
 	// Algorithm is the name of the algorithm that runs the kernels.
 	Algorithm string
-	// Size is the bytes of an element of A: int8 or, if Offset is 128, uint8 with that
-	// added, or int16. Sums of A with an offset start at -Offset times the sum of their
-	// column.
-	Size, Offset int
-	Deep         int // elements of the inner dimension, which is padded to a multiple
+	// Offset is 0 if elements of A are int8, or 128 if they are uint8 with that added.
+	// Sums of A with an offset start at -Offset times the sum of their column.
+	Offset int
+	Deep   int // elements of a part, which are padded to a multiple
 	// Rows is the kernels by the number of rows, nil where there is none. Other numbers
 	// are cut into these; with Pad the last rows are computed with rows behind them.
 	Rows []BytesKernel
@@ -71,17 +75,19 @@ func (b *Bytes) PackBytes(dst []byte, src []int8, ld, k, n int) {
 }
 
 // PortableBytes is the kernel in Go.
-var PortableBytes = &Bytes{Algorithm: "portable", Size: 1, Deep: 4, Rows: []BytesKernel{1: bytesPortable}}
+var PortableBytes = &Bytes{Algorithm: "portable", Deep: 4, Rows: []BytesKernel{1: bytesPortable}}
 
-func bytesPortable(k int, a unsafe.Pointer, _ int, b unsafe.Pointer, d unsafe.Pointer, _ int) {
-	row := unsafe.Slice((*[4]int8)(a), k)
+func bytesPortable(taps unsafe.Pointer, n, k int, a unsafe.Pointer, _ int, b unsafe.Pointer, d unsafe.Pointer, _ int) {
 	out := (*[ByteColumns]int32)(d)
 	*out = *(*[ByteColumns]int32)(b)
-	steps := unsafe.Slice((*[ByteColumns][4]int8)(unsafe.Add(b, 4*ByteColumns)), k)
-	for p, x := range row {
-		x0, x1, x2, x3 := int32(x[0]), int32(x[1]), int32(x[2]), int32(x[3])
-		for j, y := range &steps[p] {
-			out[j] += x0*int32(y[0]) + x1*int32(y[1]) + x2*int32(y[2]) + x3*int32(y[3])
+	steps := unsafe.Slice((*[ByteColumns][4]int8)(unsafe.Add(b, 4*ByteColumns)), n*k)
+	for _, at := range unsafe.Slice((*int)(taps), n) {
+		for p, x := range unsafe.Slice((*[4]int8)(unsafe.Add(a, at)), k) {
+			x0, x1, x2, x3 := int32(x[0]), int32(x[1]), int32(x[2]), int32(x[3])
+			for j, y := range &steps[p] {
+				out[j] += x0*int32(y[0]) + x1*int32(y[1]) + x2*int32(y[2]) + x3*int32(y[3])
+			}
 		}
+		steps = steps[k:]
 	}
 }

@@ -8,9 +8,9 @@ import (
 
 // Kernels on 8-bit integers. Products on tile registers have 16 rows at least.
 var (
-	BytesAVX2 = &Bytes{Algorithm: "avx2", Size: 2, Deep: 4, Rows: []BytesKernel{1: bytesAVX2Row}}
-	BytesVNNI = &Bytes{Algorithm: "vnni", Size: 1, Offset: 128, Deep: 16, Rows: []BytesKernel{1: bytesVNNI1, 4: bytesVNNI4, 12: bytesVNNI12}}
-	BytesAMX  = &Bytes{Algorithm: "amx", Size: 1, Deep: 64, Rows: []BytesKernel{32: bytesAMX32}, Pad: true, Begin: beginAMX, End: releaseAMX}
+	BytesAVX2 = &Bytes{Algorithm: "avx2", Deep: 4, Rows: []BytesKernel{1: bytesAVX2Row}}
+	BytesVNNI = &Bytes{Algorithm: "vnni", Offset: 128, Deep: 16, Rows: []BytesKernel{1: bytesVNNI1, 4: bytesVNNI4, 8: bytesVNNI8, 12: bytesVNNI12}}
+	BytesAMX  = &Bytes{Algorithm: "amx", Deep: 64, Rows: []BytesKernel{32: bytesAMX32}, Pad: true, Begin: beginAMX, End: releaseAMX}
 )
 
 // AllBytes returns the kernels on 8-bit integers that run at the level in use, those in Go

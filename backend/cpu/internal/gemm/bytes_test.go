@@ -3,6 +3,7 @@ package gemm
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 )
@@ -16,16 +17,19 @@ func TestBytes(t *testing.T) {
 			}
 			for _, steps := range []int{1, 3, 16, 64} {
 				for _, extreme := range []bool{false, true} {
-					t.Run(fmt.Sprintf("%s/%d/%d/%v", set.Algorithm, rows, steps, extreme), func(t *testing.T) {
-						testBytes(t, set, kernel, rows, steps*set.Deep, extreme)
-					})
+					for _, taps := range [][]int{{0}, {0, 7 * 16}, {48, 0, 160}} {
+						t.Run(fmt.Sprintf("%s/%d/%d/%v/%v", set.Algorithm, rows, steps, extreme, taps), func(t *testing.T) {
+							testBytes(t, set, kernel, rows, steps*set.Deep, extreme, taps)
+						})
+					}
 				}
 			}
 		}
 	}
 }
 
-func testBytes(t *testing.T, set *Bytes, kernel BytesKernel, rows, k int, extreme bool) {
+// testBytes has rows of parts that begin at taps; they overlap, as windows do.
+func testBytes(t *testing.T, set *Bytes, kernel BytesKernel, rows, k int, extreme bool, taps []int) {
 	r := rand.New(rand.NewPCG(1, uint64(k)))
 	const n = ByteColumns - 3
 	draw := func(low int) int8 {
@@ -34,25 +38,23 @@ func testBytes(t *testing.T, set *Bytes, kernel BytesKernel, rows, k int, extrem
 		}
 		return int8(r.IntN(128-low) + low)
 	}
-	a, b := make([]int8, rows*k), make([]int8, k*n)
+	deep, lda := k*len(taps), 32
+	a, b := make([]int8, rows*lda+slices.Max(taps)+k), make([]int8, deep*n)
 	for i := range a {
-		a[i] = draw(-127)
+		a[i] = draw(-128)
 	}
 	for i := range b {
 		b[i] = draw(-128)
 	}
-	panel := make([]byte, PanelBytes(k))
-	set.PackBytes(panel, b, n, k, n)
-	lda := k*set.Size + 64
-	packed := make([]byte, rows*lda)
-	for i := range rows {
-		for p := range k {
-			if v := int(a[i*k+p]); set.Size == 2 {
-				*(*int16)(unsafe.Pointer(&packed[i*lda+2*p])) = int16(v)
-			} else {
-				packed[i*lda+p] = byte(v + set.Offset)
-			}
-		}
+	panel := make([]byte, PanelBytes(deep))
+	set.PackBytes(panel, b, n, deep, n)
+	start := unsafe.Slice((*int32)(unsafe.Pointer(&panel[0])), ByteColumns)
+	for j := range start {
+		start[j] += int32(1000 * j)
+	}
+	packed := make([]byte, len(a))
+	for i, x := range a {
+		packed[i] = byte(int(x) + set.Offset)
 	}
 	const ld = ByteColumns + 8
 	got := make([]int32, rows*ld)
@@ -63,15 +65,15 @@ func testBytes(t *testing.T, set *Bytes, kernel BytesKernel, rows, k int, extrem
 		set.Begin()
 		defer set.End()
 	}
-	kernel(k/4, unsafe.Pointer(&packed[0]), lda, unsafe.Pointer(&panel[0]), unsafe.Pointer(&got[0]), 4*ld)
+	kernel(unsafe.Pointer(&taps[0]), len(taps), k/4, unsafe.Pointer(&packed[0]), lda, unsafe.Pointer(&panel[0]), unsafe.Pointer(&got[0]), 4*ld)
 	for i := range rows {
 		for j := range ld {
 			want := int32(77)
 			if j < ByteColumns {
-				want = 0
+				want = int32(1000 * j)
 			}
-			for p := 0; p < k && j < n; p++ {
-				want += int32(a[i*k+p]) * int32(b[p*n+j])
+			for p := 0; p < deep && j < n; p++ {
+				want += int32(a[i*lda+taps[p/k]+p%k]) * int32(b[p*n+j])
 			}
 			if got[i*ld+j] != want {
 				t.Fatalf("element %d, %d: got %d, want %d", i, j, got[i*ld+j], want)

@@ -21,19 +21,24 @@
 	SDOT_COLUMNS(step, 6); \
 	SDOT_COLUMNS(step, 7)
 
-// func bytesNEON2(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·bytesNEON2(SB), NOSPLIT, $0-48
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R1
-	MOVD lda+16(FP), R2
-	MOVD b+24(FP), R3
-	MOVD d+32(FP), R4
-	MOVD ldd+40(FP), R5
+// func bytesNEON2(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+TEXT ·bytesNEON2(SB), NOSPLIT, $0-64
+	MOVD taps+0(FP), R6
+	MOVD n+8(FP), R7
+	MOVD a+24(FP), R8
+	MOVD lda+32(FP), R9
+	MOVD b+40(FP), R3
+	MOVD d+48(FP), R4
+	MOVD ldd+56(FP), R5
 	VLD1 (R3), [V0.S4, V1.S4, V2.S4, V3.S4]
 	VLD1.P 64(R3), [V8.S4, V9.S4, V10.S4, V11.S4]
 	VLD1 (R3), [V4.S4, V5.S4, V6.S4, V7.S4]
 	VLD1.P 64(R3), [V12.S4, V13.S4, V14.S4, V15.S4]
-	ADD R1, R2
+tap:
+	MOVD.P 8(R6), R1
+	ADD R8, R1
+	ADD R9, R1, R2
+	MOVD k+16(FP), R0
 loop:
 	VLD1.P 16(R1), [V24.B16]
 	VLD1.P 16(R2), [V25.B16]
@@ -43,6 +48,8 @@ loop:
 	SDOT_STEP(3)
 	SUBS $4, R0
 	BNE loop
+	SUBS $1, R7
+	BNE tap
 	ADD R4, R5
 	VST1.P [V0.S4, V1.S4, V2.S4, V3.S4], 64(R4)
 	VST1.P [V8.S4, V9.S4, V10.S4, V11.S4], 64(R5)

@@ -1036,7 +1036,6 @@ store: \
 	MOVQ s+16(FP), AX; \
 	MOVQ lds+24(FP), R8; \
 	MOVQ n+32(FP), CX
-#define POINT_A_1
 
 // LOAD_RUNS_ARGS loads the arguments of a PixelRuns: R12 is lda, R13 ldb, DI d, R8 ldd.
 #define LOAD_RUNS_ARGS \
@@ -1113,14 +1112,21 @@ next: \
 	VPMOVDW Z1, Y1; \
 	VINSERTI64X4 $1, Y1, Z0, Z0
 
-// LOAD_BYTES_ARGS loads the arguments of a BytesKernel: CX is k, AX a, R12 lda, BX b, DI d, R8 ldd.
+// LOAD_BYTES_ARGS loads arguments of a BytesKernel: R10 is taps, R11 n, R12 lda, BX b, DI d, R8 ldd.
 #define LOAD_BYTES_ARGS \
-	MOVQ k+0(FP), CX; \
-	MOVQ a+8(FP), AX; \
-	MOVQ lda+16(FP), R12; \
-	MOVQ b+24(FP), BX; \
-	MOVQ d+32(FP), DI; \
-	MOVQ ldd+40(FP), R8
+	MOVQ taps+0(FP), R10; \
+	MOVQ n+8(FP), R11; \
+	MOVQ lda+32(FP), R12; \
+	MOVQ b+40(FP), BX; \
+	MOVQ d+48(FP), DI; \
+	MOVQ ldd+56(FP), R8
+
+// NEXT_TAP points AX to the rows at the next tap; CX is k.
+#define NEXT_TAP \
+	MOVQ a+24(FP), AX; \
+	ADDQ (R10), AX; \
+	ADDQ $8, R10; \
+	MOVQ k+16(FP), CX
 #define ADVANCE_INNER(n) \
 	LEAQ (BX)(R13*n), BX; \
 	LEAQ (R14)(R13*n), R14; \

@@ -1124,6 +1124,9 @@ TEXT ·pairsAVX512CopyRows14x32(SB), NOSPLIT, $0-88
 
 // PREFETCHW_STRIP_1x2 prefetches rows of a later panel of the result with write intent.
 #define PREFETCHW_STRIP_1x2 PREFETCHW(128, NUM_DX)
+
+// POINT_A_1 sets a pointer for every three rows of A.
+#define POINT_A_1
 #define DOT_STEP_ROWS_1x2(b, next, off) \
 	LOAD_B_2(b, Z2, Z3, next); \
 	DOT_ROW_2(off(AX), Z4, 2, 4, 0)

@@ -17,13 +17,14 @@
 	VMOVDQU32 z2, 64(DI); \
 	ADDQ R8, DI
 
-// func bytesVNNI1(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·bytesVNNI1(SB), NOSPLIT, $0-48
+// func bytesVNNI1(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+TEXT ·bytesVNNI1(SB), NOSPLIT, $0-64
 	LOAD_BYTES_ARGS
-	POINT_A_1
 	VMOVDQU32 (BX), Z0
 	VMOVDQU32 64(BX), Z1
 	ADDQ $128, BX
+tap:
+	NEXT_TAP
 loop:
 	DOT_BYTES_STEP_1(0)
 	DOT_BYTES_STEP_1(4)
@@ -33,6 +34,8 @@ loop:
 	ADDQ $512, BX
 	SUBQ $4, CX
 	JNZ loop
+	DECQ R11
+	JNZ tap
 	STORE_BYTES(Z0, Z1)
 	RETURN
 
@@ -41,31 +44,37 @@ loop:
 	VMOVDQA32 Z0, z; \
 	VMOVDQA32 Z1, z2
 
+// LOAD_BYTES loads a group of four steps of a panel and prefetches a later one.
+#define LOAD_BYTES(at) \
+	VMOVDQU32 at(BX), Z28; \
+	VMOVDQU32 (at+64)(BX), Z29; \
+	PREFETCHT0 (at+4096)(BX); \
+	PREFETCHT0 (at+4160)(BX)
+
 // DOT_BYTES broadcasts four bytes of A and adds their dot products with those of the columns.
 #define DOT_BYTES(off, at, z, z2, z3) \
 	VPBROADCASTD off at, z; \
 	VPDPBUSD Z28, z, z2; \
 	VPDPBUSD Z29, z, z3
 #define DOT_BYTES_STEP_4(at, a) \
-	VMOVDQU32 at(BX), Z28; \
-	VMOVDQU32 (at+64)(BX), Z29; \
-	PREFETCHT0 (at+4096)(BX); \
-	PREFETCHT0 (at+4160)(BX); \
+	LOAD_BYTES(at); \
 	DOT_BYTES(a, (AX), Z30, Z0, Z1); \
 	DOT_BYTES(a, (AX)(R12*1), Z31, Z2, Z3); \
 	DOT_BYTES(a, (AX)(R12*2), Z30, Z4, Z5); \
 	DOT_BYTES(a, (DX), Z31, Z6, Z7)
 
-// func bytesVNNI4(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·bytesVNNI4(SB), NOSPLIT, $0-48
+// func bytesVNNI4(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+TEXT ·bytesVNNI4(SB), NOSPLIT, $0-64
 	LOAD_BYTES_ARGS
-	POINT_A_2
 	VMOVDQU32 (BX), Z0
 	VMOVDQU32 64(BX), Z1
 	ADDQ $128, BX
 	START_BYTES(Z2, Z3)
 	START_BYTES(Z4, Z5)
 	START_BYTES(Z6, Z7)
+tap:
+	NEXT_TAP
+	POINT_A_2
 loop:
 	DOT_BYTES_STEP_4(0, 0)
 	DOT_BYTES_STEP_4(128, 4)
@@ -76,17 +85,66 @@ loop:
 	ADDQ $512, BX
 	SUBQ $4, CX
 	JNZ loop
+	DECQ R11
+	JNZ tap
 	STORE_BYTES(Z0, Z1)
 	STORE_BYTES(Z2, Z3)
 	STORE_BYTES(Z4, Z5)
 	STORE_BYTES(Z6, Z7)
 	RETURN
 
+#define DOT_BYTES_STEP_8(at, a) \
+	LOAD_BYTES(at); \
+	DOT_BYTES(a, (AX), Z30, Z0, Z1); \
+	DOT_BYTES(a, (AX)(R12*1), Z31, Z2, Z3); \
+	DOT_BYTES(a, (AX)(R12*2), Z30, Z4, Z5); \
+	DOT_BYTES(a, (DX), Z31, Z6, Z7); \
+	DOT_BYTES(a, (DX)(R12*1), Z30, Z8, Z9); \
+	DOT_BYTES(a, (DX)(R12*2), Z31, Z10, Z11); \
+	DOT_BYTES(a, (SI), Z30, Z12, Z13); \
+	DOT_BYTES(a, (SI)(R12*1), Z31, Z14, Z15)
+
+// func bytesVNNI8(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+TEXT ·bytesVNNI8(SB), NOSPLIT, $0-64
+	LOAD_BYTES_ARGS
+	VMOVDQU32 (BX), Z0
+	VMOVDQU32 64(BX), Z1
+	ADDQ $128, BX
+	START_BYTES(Z2, Z3)
+	START_BYTES(Z4, Z5)
+	START_BYTES(Z6, Z7)
+	START_BYTES(Z8, Z9)
+	START_BYTES(Z10, Z11)
+	START_BYTES(Z12, Z13)
+	START_BYTES(Z14, Z15)
+tap:
+	NEXT_TAP
+	POINT_A_3
+loop:
+	DOT_BYTES_STEP_8(0, 0)
+	DOT_BYTES_STEP_8(128, 4)
+	DOT_BYTES_STEP_8(256, 8)
+	DOT_BYTES_STEP_8(384, 12)
+	ADDQ $16, AX
+	ADDQ $16, DX
+	ADDQ $16, SI
+	ADDQ $512, BX
+	SUBQ $4, CX
+	JNZ loop
+	DECQ R11
+	JNZ tap
+	STORE_BYTES(Z0, Z1)
+	STORE_BYTES(Z2, Z3)
+	STORE_BYTES(Z4, Z5)
+	STORE_BYTES(Z6, Z7)
+	STORE_BYTES(Z8, Z9)
+	STORE_BYTES(Z10, Z11)
+	STORE_BYTES(Z12, Z13)
+	STORE_BYTES(Z14, Z15)
+	RETURN
+
 #define DOT_BYTES_STEP_12(at, a) \
-	VMOVDQU32 at(BX), Z28; \
-	VMOVDQU32 (at+64)(BX), Z29; \
-	PREFETCHT0 (at+4096)(BX); \
-	PREFETCHT0 (at+4160)(BX); \
+	LOAD_BYTES(at); \
 	DOT_BYTES(a, (AX), Z30, Z0, Z1); \
 	DOT_BYTES(a, (AX)(R12*1), Z31, Z2, Z3); \
 	DOT_BYTES(a, (AX)(R12*2), Z30, Z4, Z5); \
@@ -100,10 +158,9 @@ loop:
 	DOT_BYTES(a, (R9)(R12*1), Z30, Z20, Z21); \
 	DOT_BYTES(a, (R9)(R12*2), Z31, Z22, Z23)
 
-// func bytesVNNI12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·bytesVNNI12(SB), NOSPLIT, $0-48
+// func bytesVNNI12(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+TEXT ·bytesVNNI12(SB), NOSPLIT, $0-64
 	LOAD_BYTES_ARGS
-	POINT_A_4
 	VMOVDQU32 (BX), Z0
 	VMOVDQU32 64(BX), Z1
 	ADDQ $128, BX
@@ -118,6 +175,9 @@ TEXT ·bytesVNNI12(SB), NOSPLIT, $0-48
 	START_BYTES(Z18, Z19)
 	START_BYTES(Z20, Z21)
 	START_BYTES(Z22, Z23)
+tap:
+	NEXT_TAP
+	POINT_A_4
 loop:
 	DOT_BYTES_STEP_12(0, 0)
 	DOT_BYTES_STEP_12(128, 4)
@@ -130,6 +190,8 @@ loop:
 	ADDQ $512, BX
 	SUBQ $4, CX
 	JNZ loop
+	DECQ R11
+	JNZ tap
 	STORE_BYTES(Z0, Z1)
 	STORE_BYTES(Z2, Z3)
 	STORE_BYTES(Z4, Z5)

@@ -127,7 +127,7 @@ func newQuantizedProduct(b *exec.Builder, v *ir.Value, set *gemm.Bytes) exec.Ker
 	q.keep = backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1])
 	q.Blocking = Problem{M: q.m, N: q.n, K: q.k, Batches: 1, To: q.dtype, Cached: q.keep}.BlockQuantized(set)
 	q.deep = q.Depth
-	q.lda = q.deep*q.set.Size + 64 // rows at a power of two would share sets of L1
+	q.lda = q.deep + 64 // rows at a power of two would share sets of L1
 	q.panelBytes = gemm.PanelBytes(q.deep)
 	q.panels = tiling.CeilDiv(q.n, gemm.ByteColumns)
 	q.atScales = tiling.RoundUp((q.m+q.set.MR())*q.lda, ir.Align)
@@ -154,7 +154,7 @@ func (q *quantizedProduct) Run(r *exec.Run) {
 	if q.m*q.n == 0 {
 		return
 	}
-	if _, good := r.PackedMemory(q.place, q.y, q.keep); !good {
+	if _, good := r.PackedMemory(q.place, q.keep, q.y); !good {
 		r.Parallel(&q.pack, q.panels, q.panels*q.panelBytes)
 	}
 	r.Parallel(&q.rows, tiling.CeilDiv(q.m, q.rowsPerChunk()), q.m*q.k)
@@ -238,40 +238,19 @@ func (q *quantizedProduct) round(x float32) float32 {
 
 // quantize writes the integers of x, elements from at on, to a quantized row.
 func (q *quantizedProduct) quantize(to []byte, at int, x []byte, buffer []float32, scale float32) {
-	// Floats of magnitude 1.5·2²³ are integers, so that the sum is rounded to nearest
-	// even; its low bits are those of the integer.
-	const integers = 3 << 22
+	out := to[at : at+len(buffer)]
 	lanes.ToF32(buffer, x, q.dtype)
-	if v := vec.Current(); v != nil {
-		v.MulScalar(buffer, buffer, scale)
-		if q.dtype != dtype.Float32 {
-			lanes.RoundTo(buffer, buffer, q.dtype)
-		}
-		v.AddScalar(buffer, buffer, integers)
-	} else {
-		for i, f := range buffer {
-			buffer[i] = q.round(f*scale) + integers
-		}
+	if q.dtype != dtype.Float32 {
+		lanes.MulScalar(buffer, scale)
+		lanes.RoundTo(buffer, buffer, q.dtype)
+		scale = 1
 	}
-	words := unsafe.Slice((*uint32)(unsafe.Pointer(&buffer[0])), len(buffer))
-	const clipped = 0x4b400000 + op.QuantizeLimit // a rounded scale can give 128
-	if q.set.Size == 2 {
-		out := lanes.ViewOf[int16](to[2*at:], len(words))
-		for i, w := range words {
-			out[i] = int16(min(max(w, clipped-2*op.QuantizeLimit), clipped))
-		}
-		return
-	}
-	out := to[at : at+len(words)]
-	offset := byte(q.set.Offset)
-	for i, w := range words {
-		out[i] = byte(min(max(w, clipped-2*op.QuantizeLimit), clipped)) + offset
-	}
+	lanes.Quantize(out, buffer, scale, -op.QuantizeLimit, op.QuantizeLimit, int32(q.set.Offset)) // a rounded scale can give 128
 }
 
 // fill writes zeros to the elements from one to another of a quantized row.
 func (q *quantizedProduct) fill(to []byte, from, end int) {
-	to = to[from*q.set.Size : end*q.set.Size]
+	to = to[from:end]
 	for i := range to {
 		to[i] = byte(q.set.Offset)
 	}
@@ -298,7 +277,7 @@ func (q *quantizedProduct) multiplyTile(r *exec.Run, w *exec.Worker, i int) {
 		kernel, rows := q.set.Take(end - row)
 		a := unsafe.Pointer(&r.Shared[row*q.lda])
 		for p := range panels {
-			kernel(q.deep/4, a, q.lda, unsafe.Pointer(&all[p*q.panelBytes]), unsafe.Pointer(&sums[4*p*gemm.ByteColumns]), 4*ld)
+			kernel(gemm.WholeRows, 1, q.deep/4, a, q.lda, unsafe.Pointer(&all[p*q.panelBytes]), unsafe.Pointer(&sums[4*p*gemm.ByteColumns]), 4*ld)
 		}
 		for t := range min(rows, end-row) {
 			q.store(r, w, row+t, first*gemm.ByteColumns, min(panels*gemm.ByteColumns, q.n-first*gemm.ByteColumns), lanes.ViewOf[int32](sums[4*t*ld:], ld))

@@ -21,17 +21,6 @@
 	COPY_IN_32(pointer, label, place); \
 	VMOVUPS place(SP), to
 
-// COPY_OUT_8 copies the remaining elements from the stack.
-#define COPY_OUT_8(label) \
-	LEAQ (DI)(AX*1), R12; \
-	XORQ R11, R11; \
-label: \
-	MOVBLZX (SP)(R11*1), R10; \
-	MOVB R10, (R12)(R11*1); \
-	INCQ R11; \
-	CMPQ R11, R9; \
-	JLT label
-
 // COMPARE_FLAGS_F32_F32 is a kernel that compares: step is the comparison.
 #define COMPARE_FLAGS_F32_F32(step) \
 	LOOP; \

@@ -121,9 +121,6 @@ TEXT ·lessEqualNEON(SB), NOSPLIT, $0-32
 	XTN_B8(28, 28); \
 	VAND V16.B16, V28.B16, V28.B16; \
 	FMOVS F28, off2(R0)
-#define ADVANCE_14(n) \
-	ADD $n, R0; \
-	ADD $(4*n), R1
 
 // isFinite: dst[i] = a[i] is neither NaN nor infinite
 // func isFiniteNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)

@@ -78,11 +78,11 @@ TEXT ·f32FromI32AVX2(SB), NOSPLIT, $64-24
 done:
 	RETURN
 
-#define LOAD_REST_F32(place, pointer, label) \
-	VMOVUPS convert<>+0(SB), Y0; \
-	VMOVUPS Y0, place(SP); \
+#define LOAD_REST_F32(to, place, pointer, label) \
+	VMOVUPS convert<>+0(SB), to; \
+	VMOVUPS to, place(SP); \
 	COPY_IN_32(pointer, label, place); \
-	VMOVUPS place(SP), Y0
+	VMOVUPS place(SP), to
 
 // f16FromF32: dst[i] = float16(a[i]), to nearest even
 // func f16FromF32AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -93,7 +93,7 @@ TEXT ·f16FromF32AVX2(SB), NOSPLIT, $64-24
 	PREFETCHW_AX(1024, NUM_DI, 1)
 	VCVTPS2PH $0, Y0, (DI)(AX*2)
 	LOOP_END
-	LOAD_REST_F32(32, SI, copy1)
+	LOAD_REST_F32(Y0, 32, SI, copy1)
 	STORE_RESULT_F16_REST(copy2)
 done:
 	RETURN
@@ -119,11 +119,71 @@ TEXT ·bf16FromF32AVX2(SB), NOSPLIT, $64-24
 	UPPER_HALVES
 	VMOVDQU X0, (DI)(AX*2)
 	LOOP_END
-	LOAD_REST_F32(32, SI, copy1)
+	LOAD_REST_F32(Y0, 32, SI, copy1)
 	ROUND_BF16
 	UPPER_HALVES
 	VMOVDQU X0, (SP)
 	COPY_OUT_16(copy2)
+done:
+	RETURN
+
+// STORE_BYTES stores the low bytes of lanes.
+#define STORE_BYTES(to) \
+	VPAND convert<>+128(SB), Y0, Y0; \
+	VEXTRACTI128 $1, Y0, X1; \
+	VPACKSSDW X1, X0, X0; \
+	VPACKUSWB X0, X0, X0; \
+	VMOVQ X0, to
+
+// quantize: dst[i] = byte(int32(min(max(a[i]*s, lo), hi), to nearest even) + z), lo of NaN
+// func quantizeAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
+TEXT ·quantizeAVX2(SB), NOSPLIT, $192-40
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	VBROADCASTSS s+16(FP), Y12
+	VBROADCASTSS lo+20(FP), Y13
+	VBROADCASTSS hi+24(FP), Y14
+	VBROADCASTSS z+28(FP), Y15
+	MOVQ n+32(FP), CX
+	LOOP
+	VMOVUPS (SI)(AX*4), Y0
+	VMULPS Y12, Y0, Y0
+	VMAXPS Y13, Y0, Y0
+	VMINPS Y14, Y0, Y0
+	VCVTPS2DQ Y0, Y0
+	VPADDD Y15, Y0, Y0
+	STORE_BYTES((DI)(AX*1))
+	LOOP_END
+	LOAD_REST_F32(Y0, 32, SI, copy1)
+	VMULPS Y12, Y0, Y0
+	VMAXPS Y13, Y0, Y0
+	VMINPS Y14, Y0, Y0
+	VCVTPS2DQ Y0, Y0
+	VPADDD Y15, Y0, Y0
+	STORE_BYTES((SP))
+	COPY_OUT_8(copy2)
+done:
+	RETURN
+
+// scaleI32: dst[i] = float32(a[i]) * b[i]
+// func scaleI32AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·scaleI32AVX2(SB), NOSPLIT, $96-32
+	ARGS_DST_A_B
+	LOOP
+	VMOVUPS (DX)(AX*4), Y1
+	VMOVUPS (SI)(AX*4), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y1, Y0, Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	LOOP_END
+	LOAD_REST_F32(Y1, 64, DX, copy1)
+	VMOVUPS convert<>+0(SB), Y0
+	VMOVUPS Y0, 32(SP)
+	COPY_IN_32(SI, copy2, 32)
+	VMOVUPS 32(SP), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y1, Y0, Y0
+	STORE_RESULT_F32_REST(copy3)
 done:
 	RETURN
 
@@ -138,7 +198,7 @@ TEXT ·plusF16AVX2(SB), NOSPLIT, $64-24
 	VMOVUPS Y0, (DI)(AX*4)
 	LOOP_END
 	LOAD_REST_F16(Y1)
-	LOAD_REST_F32(0, DI, copy2)
+	LOAD_REST_F32(Y0, 0, DI, copy2)
 	VADDPS Y1, Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
@@ -155,7 +215,7 @@ TEXT ·plusBF16AVX2(SB), NOSPLIT, $64-24
 	VMOVUPS Y0, (DI)(AX*4)
 	LOOP_END
 	LOAD_REST_BF16(Y1)
-	LOAD_REST_F32(0, DI, copy2)
+	LOAD_REST_F32(Y0, 0, DI, copy2)
 	VADDPS Y1, Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
@@ -173,7 +233,7 @@ done:
 	step; \
 	VMOVUPS Y0, (DI)(AX*4); \
 	LOOP_END; \
-	LOAD_REST_F32(32, SI, copy1); \
+	LOAD_REST_F32(Y0, 32, SI, copy1); \
 	step; \
 	STORE_RESULT_F32_REST(copy2); \
 done: \
@@ -188,7 +248,7 @@ TEXT ·roundF16AVX2(SB), NOSPLIT, $64-24
 // ROUND_BF16_STEP is what roundBF16 does to a vector: dst[i] = float32(bfloat16(a[i])).
 #define ROUND_BF16_STEP \
 	ROUND_BF16; \
-	VPAND convert<>+128(SB), Y0, Y0
+	VPAND convert<>+160(SB), Y0, Y0
 
 // roundBF16: dst[i] = float32(bfloat16(a[i]))
 // func roundBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -200,5 +260,6 @@ CONSTANT8(convert, 0, 0x00000000) // 0
 CONSTANT8(convert, 32, 0x00400000) // 5.877472e-39
 CONSTANT8(convert, 64, 0x00000001) // 1e-45
 CONSTANT8(convert, 96, 0x00007fff) // 4.5916e-41
-CONSTANT8(convert, 128, 0xffff0000) // NaN
-GLOBL convert<>(SB), RODATA|NOPTR, $160
+CONSTANT8(convert, 128, 0x000000ff) // 3.57e-43
+CONSTANT8(convert, 160, 0xffff0000) // NaN
+GLOBL convert<>(SB), RODATA|NOPTR, $192

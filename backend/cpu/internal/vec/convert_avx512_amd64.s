@@ -101,6 +101,54 @@ TEXT ·bf16FromF32AVX512(SB), NOSPLIT, $0-24
 done:
 	RETURN
 
+// quantize: dst[i] = byte(int32(min(max(a[i]*s, lo), hi), to nearest even) + z), lo of NaN
+// func quantizeAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
+TEXT ·quantizeAVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	VBROADCASTSS s+16(FP), Z12
+	VBROADCASTSS lo+20(FP), Z13
+	VBROADCASTSS hi+24(FP), Z14
+	VBROADCASTSS z+28(FP), Z15
+	MOVQ n+32(FP), CX
+	LOOP
+	VMOVUPS (SI)(AX*4), Z0
+	VMULPS Z12, Z0, Z0
+	VMAXPS Z13, Z0, Z0
+	VMINPS Z14, Z0, Z0
+	VCVTPS2DQ Z0, Z0
+	VPADDD Z15, Z0, Z0
+	VPMOVDB Z0, (DI)(AX*1)
+	LOOP_END
+	VMOVUPS.Z (SI)(AX*4), K7, Z0
+	VMULPS Z12, Z0, Z0
+	VMAXPS Z13, Z0, Z0
+	VMINPS Z14, Z0, Z0
+	VCVTPS2DQ Z0, Z0
+	VPADDD Z15, Z0, Z0
+	VPMOVDB Z0, K7, (DI)(AX*1)
+done:
+	RETURN
+
+// scaleI32: dst[i] = float32(a[i]) * b[i]
+// func scaleI32AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·scaleI32AVX512(SB), NOSPLIT, $0-32
+	ARGS_DST_A_B
+	LOOP
+	VMOVUPS (DX)(AX*4), Z1
+	VMOVUPS (SI)(AX*4), Z0
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z1, Z0, Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	LOOP_END
+	VMOVUPS.Z (DX)(AX*4), K7, Z1
+	VMOVUPS.Z (SI)(AX*4), K7, Z0
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z1, Z0, Z0
+	VMOVUPS Z0, K7, (DI)(AX*4)
+done:
+	RETURN
+
 // plusF16: dst[i] += float32(a[i])
 // func plusF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·plusF16AVX512(SB), NOSPLIT, $0-24

@@ -197,6 +197,86 @@ loop:
 done:
 	RET
 
+// quantize: dst[i] = byte(int32(min(max(a[i]*s, lo), hi), to nearest even) + z), lo of NaN
+// func quantizeNEON(dst unsafe.Pointer, a unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
+TEXT ·quantizeNEON(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD a+8(FP), R1
+	FMOVS s+16(FP), F12
+	VDUP V12.S[0], V12.S4
+	FMOVS lo+20(FP), F13
+	VDUP V13.S[0], V13.S4
+	FMOVS hi+24(FP), F14
+	VDUP V14.S[0], V14.S4
+	FMOVS z+28(FP), F15
+	VDUP V15.S[0], V15.S4
+	MOVD n+32(FP), R8
+	SUBS $4, R8
+	BLT rest
+loop:
+	FMOVQ (R1), F0
+	FMUL_S4(12, 0, 0)
+	FCMGT_S4(13, 0, 28)
+	VBIF V28.B16, V13.B16, V0.B16
+	FCMGT_S4(0, 14, 28)
+	VBIF V28.B16, V14.B16, V0.B16
+	FCVTNS_S4(0, 0)
+	VADD V15.S4, V0.S4, V0.S4
+	XTN_H4(0, 28)
+	XTN_B8(28, 28)
+	FMOVS F28, (R0)
+	ADVANCE_14(4)
+	LOOP_OF_REST
+	FMOVS (R1), F0
+	FMUL_S4(12, 0, 0)
+	FCMGT_S4(13, 0, 28)
+	VBIF V28.B16, V13.B16, V0.B16
+	FCMGT_S4(0, 14, 28)
+	VBIF V28.B16, V14.B16, V0.B16
+	FCVTNS_S4(0, 0)
+	VADD V15.S4, V0.S4, V0.S4
+	XTN_H4(0, 28)
+	XTN_B8(28, 28)
+	VST1 V28.B[0], (R0)
+	ADVANCE_14(1)
+	SUBS $1, R8
+	BNE last
+done:
+	RET
+
+// SCALE_I32_VECTOR is what scaleI32 does to a vector: dst[i] = float32(a[i]) * b[i].
+#define SCALE_I32_VECTOR(off) \
+	FMOVQ off(R2), F1; \
+	FMOVQ off(R1), F0; \
+	SCVTF_S4(0, 0); \
+	FMUL_S4(1, 0, 0); \
+	FMOVQ F0, off(R0)
+
+// scaleI32: dst[i] = float32(a[i]) * b[i]
+// func scaleI32NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·scaleI32NEON(SB), NOSPLIT, $0-32
+	ARGS_DST_A_B
+	LOOP_OF_FOUR
+	SCALE_I32_VECTOR(0)
+	SCALE_I32_VECTOR(16)
+	SCALE_I32_VECTOR(32)
+	SCALE_I32_VECTOR(48)
+	ADVANCE_444(16)
+	LOOP_OF_ONE
+	SCALE_I32_VECTOR(0)
+	ADVANCE_444(4)
+	LOOP_OF_REST
+	FMOVS (R2), F1
+	FMOVS (R1), F0
+	SCVTF_S4(0, 0)
+	FMUL_S4(1, 0, 0)
+	VST1 V0.S[0], (R0)
+	ADVANCE_444(1)
+	SUBS $1, R8
+	BNE last
+done:
+	RET
+
 // PLUS_F16_VECTOR is what plusF16 does to a vector: dst[i] += float32(a[i]).
 #define PLUS_F16_VECTOR(off) \
 	FMOVD off(R1), F1; \

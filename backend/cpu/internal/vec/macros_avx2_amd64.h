@@ -86,6 +86,15 @@ label: \
 	VBROADCASTSS s+24(FP), Y12; \
 	VBROADCASTSS t+28(FP), Y13; \
 	MOVQ n+32(FP), CX
+#define COPY_OUT_8(label) \
+	LEAQ (DI)(AX*1), R12; \
+	XORQ R11, R11; \
+label: \
+	MOVBLZX (SP)(R11*1), R10; \
+	MOVB R10, (R12)(R11*1); \
+	INCQ R11; \
+	CMPQ R11, R9; \
+	JLT label
 #define ARGS_DST_A \
 	MOVQ dst+0(FP), DI; \
 	MOVQ a+8(FP), SI; \

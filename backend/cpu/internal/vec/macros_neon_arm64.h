@@ -298,6 +298,9 @@ done: \
 	MOVD dst+0(FP), R0; \
 	MOVD a+8(FP), R1; \
 	MOVD n+16(FP), R8
+#define ADVANCE_14(n) \
+	ADD $n, R0; \
+	ADD $(4*n), R1
 #define ARGS_DST_C_A_S_T \
 	MOVD dst+0(FP), R0; \
 	MOVD c+8(FP), R1; \

@@ -116,6 +116,12 @@ func f16FromF32AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func bf16FromF32AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
+func quantizeAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
+
+//go:noescape
+func scaleI32AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
 func plusF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape

@@ -40,6 +40,8 @@ var loopsNEON = loops{
 	f32FromI32:           f32FromI32NEON,
 	f16FromF32:           f16FromF32NEON,
 	bf16FromF32:          bf16FromF32NEON,
+	quantize:             quantizeNEON,
+	scaleI32:             scaleI32NEON,
 	plusF16:              plusF16NEON,
 	plusBF16:             plusBF16NEON,
 	roundF16:             roundF16NEON,

@@ -19,6 +19,7 @@
 package vec
 
 import (
+	"math"
 	"math/bits"
 	"unsafe"
 )
@@ -102,6 +103,12 @@ type Set struct {
 	PlusF16, PlusBF16 Load
 	FromU8            func(dst []float32, a []uint8)
 	FromI32           func(dst []float32, a []int32)
+	ScaleI32          func(dst []float32, a []int32, b []float32) // float32(a)·b
+
+	// Quantize has the low byte of z plus a·s, between lo and hi, as the nearest integer,
+	// even if there are two. NaN counts as lo. Lo and hi are integers of magnitude 2²⁴ at
+	// most.
+	Quantize func(dst []byte, a []float32, s, lo, hi float32, z int32)
 
 	LowPrecisionF16, LowPrecisionBF16 LowPrecision
 
@@ -226,14 +233,20 @@ func (l *loops) set(lanes int) *Set {
 			n := len(dst)
 			l.whereScaled(data(dst), data(c[:n]), data(a[:n]), s, t, n)
 		},
-		FromF16:     func(dst []float32, a []uint16) { l.f32FromF16(data(dst), data(a[:len(dst)]), len(dst)) },
-		FromBF16:    func(dst []float32, a []uint16) { l.f32FromBF16(data(dst), data(a[:len(dst)]), len(dst)) },
-		PlusF16:     func(dst []float32, a []uint16) { l.plusF16(data(dst), data(a[:len(dst)]), len(dst)) },
-		PlusBF16:    func(dst []float32, a []uint16) { l.plusBF16(data(dst), data(a[:len(dst)]), len(dst)) },
-		ToF16:       func(dst []uint16, a []float32) { l.f16FromF32(data(dst), data(a[:len(dst)]), len(dst)) },
-		ToBF16:      func(dst []uint16, a []float32) { l.bf16FromF32(data(dst), data(a[:len(dst)]), len(dst)) },
-		FromU8:      func(dst []float32, a []uint8) { l.f32FromU8(data(dst), data(a[:len(dst)]), len(dst)) },
-		FromI32:     func(dst []float32, a []int32) { l.f32FromI32(data(dst), data(a[:len(dst)]), len(dst)) },
+		FromF16:  func(dst []float32, a []uint16) { l.f32FromF16(data(dst), data(a[:len(dst)]), len(dst)) },
+		FromBF16: func(dst []float32, a []uint16) { l.f32FromBF16(data(dst), data(a[:len(dst)]), len(dst)) },
+		PlusF16:  func(dst []float32, a []uint16) { l.plusF16(data(dst), data(a[:len(dst)]), len(dst)) },
+		PlusBF16: func(dst []float32, a []uint16) { l.plusBF16(data(dst), data(a[:len(dst)]), len(dst)) },
+		ToF16:    func(dst []uint16, a []float32) { l.f16FromF32(data(dst), data(a[:len(dst)]), len(dst)) },
+		ToBF16:   func(dst []uint16, a []float32) { l.bf16FromF32(data(dst), data(a[:len(dst)]), len(dst)) },
+		FromU8:   func(dst []float32, a []uint8) { l.f32FromU8(data(dst), data(a[:len(dst)]), len(dst)) },
+		FromI32:  func(dst []float32, a []int32) { l.f32FromI32(data(dst), data(a[:len(dst)]), len(dst)) },
+		ScaleI32: func(dst []float32, a []int32, b []float32) {
+			l.scaleI32(data(dst), data(a[:len(dst)]), data(b[:len(dst)]), len(dst))
+		},
+		Quantize: func(dst []byte, a []float32, s, lo, hi float32, z int32) {
+			l.quantize(data(dst), data(a[:len(dst)]), s, lo, hi, math.Float32frombits(uint32(z)), len(dst))
+		},
 		Folds:       foldsOf[float32](l.sum, l.sumSquares, l.largest, l.smallest, l.infinities, l.sumColumns, l.largestColumns, l.smallestColumns),
 		F16:         foldsOf[uint16](l.sumF16, l.sumSquaresF16, l.largestF16, l.smallestF16, l.infinitiesF16, l.sumColumnsF16, l.largestColumnsF16, l.smallestColumnsF16),
 		BF16:        foldsOf[uint16](l.sumBF16, l.sumSquaresBF16, l.largestBF16, l.smallestBF16, l.infinitiesBF16, l.sumColumnsBF16, l.largestColumnsBF16, l.smallestColumnsBF16),

@@ -12,6 +12,7 @@ var docs = map[string]string{
 	"PREFETCH_NEXT":      "prefetches the next elements while square roots and quotients are computed.",
 	"MOMENTS":            "is a step of Adam on a vector: Z0 is m, Z1 v, Z2 w, Z3 the gradient.",
 	"STORE_FLAGS":        "stores truth values as bytes.",
+	"STORE_BYTES":        "stores the low bytes of lanes.",
 	"LOAD_BF16":          "loads a vector of bfloat16 as float32.",
 	"NEAREST_BF16":       "rounds float32 to nearest even at bit 16; NaNs must have no lower bits.",
 	"ROUND_BF16":         "rounds float32 to nearest even at bit 16, and makes NaNs quiet.",

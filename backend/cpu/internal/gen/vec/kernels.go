@@ -66,10 +66,38 @@ func convertKernels() []*kernel {
 		unary("f32FromI32", "dst[i] = float32(a[i]), to nearest even", f32, i32, none),
 		unary("f16FromF32", "dst[i] = float16(a[i]), to nearest even", f16, f32, prefetchW),
 		unary("bf16FromF32", "dst[i] = bfloat16(a[i]), to nearest even", bf16, f32, prefetchW),
+		quantizeKernel(),
+		{
+			name: "scaleI32", doc: "dst[i] = float32(a[i]) * b[i]",
+			params: []param{{name: "dst"}, {name: "a", elem: i32}, {name: "b"}},
+			body: func(a *emitter) {
+				a.load(2, 1)
+				a.load(1, 0)
+				with("VMULPS")(a)
+				a.store(0)
+			},
+		},
 		plus("plusF16", f16),
 		plus("plusBF16", bf16),
 		unary("roundF16", "dst[i] = float32(float16(a[i]))", f32, f32, roundF16),
 		unary("roundBF16", "dst[i] = float32(bfloat16(a[i]))", f32, f32, roundBF16),
+	}
+}
+
+// quantizeKernel rounds to integers and stores their low bytes.
+func quantizeKernel() *kernel {
+	return &kernel{
+		name: "quantize", doc: "dst[i] = byte(int32(min(max(a[i]*s, lo), hi), to nearest even) + z), lo of NaN",
+		params: []param{{name: "dst", elem: u8}, {name: "a"}, {name: "s", scalar: true}, {name: "lo", scalar: true}, {name: "hi", scalar: true}, {name: "z", scalar: true}},
+		body: func(a *emitter) {
+			a.load(1, 0)
+			a.op("VMULPS", scalarReg, reg(0), reg(0))
+			a.op("VMAXPS", scalarReg+1, reg(0), reg(0)) // NaN becomes the second operand
+			a.op("VMINPS", scalarReg+2, reg(0), reg(0))
+			a.op("VCVTPS2DQ", reg(0), reg(0))
+			a.op("VPADDD", scalarReg+3, reg(0), reg(0))
+			a.storeBytes()
+		},
 	}
 }
 

@@ -289,6 +289,30 @@ func (a *emitter) storeFlags(m mask) {
 	done()
 }
 
+// storeBytes writes the low bytes of the lanes of register 0 to the result, using register
+// 1.
+func (a *emitter) storeBytes() {
+	if a.arm {
+		a.ins("XTN", scratch, 0)
+		a.ins("XTN.8B", scratch, scratch)
+		a.put(scratch, 1, a.address(0))
+		return
+	}
+	to, done := a.target()
+	if a.wide {
+		a.storeOp("VPMOVDB", reg(0), to)
+	} else {
+		a.block("STORE_BYTES", func() {
+			a.op("VPAND", bits(0xff), reg(0), reg(0))
+			a.op("VEXTRACTI128", 1, reg(0), "X1")
+			a.op("VPACKSSDW", "X1", "X0", "X0")
+			a.op("VPACKUSWB", "X0", "X0", "X0")
+			a.op("VMOVQ", "X0", to)
+		}, "to", to)
+	}
+	done()
+}
+
 // round rounds to whole numbers: 0 to nearest even, 1 down, 2 up.
 func (a *emitter) round(mode int, from, to reg) {
 	if a.wide {
