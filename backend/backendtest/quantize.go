@@ -2,12 +2,16 @@ package backendtest
 
 import (
 	"math"
+	"strconv"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-func init() { register(quantizedMatMulCases, op.QuantizedMatMul) }
+func init() {
+	register(quantizedMatMulCases, op.QuantizedMatMul)
+	register(quantizedConvCases, op.QuantizedConv)
+}
 
 // quantizedMatMulCases are exact: the operation is defined to the bit.
 func quantizedMatMulCases(b *builder) {
@@ -57,6 +61,54 @@ func quantizedMatMul(t op.Type, args []array) result {
 			}
 			r.f[i*n+j] = round(float64(float32(sum))) / round(scales[j]*scale)
 		}
+	}
+	return r
+}
+
+// quantizedConvCases are exact, too.
+func quantizedConvCases(b *builder) {
+	scalar := op.Type{DType: dtype.Float32}
+	zero := op.Type{DType: dtype.Int8}
+	add := func(s slide, name string, x, w, xscale fill) *Case {
+		outs := op.Type{DType: dtype.Float32, Shape: s.w[len(s.w)-1:]}
+		args := []op.Type{b.t(s.x...), {DType: dtype.Int8, Shape: s.w}, outs, scalar, zero}
+		return b.add(name, s.attr(), args, x, w, positive, xscale, bits)
+	}
+	for _, s := range slideClasses {
+		add(s, s.name, numbers, bits, values(40)).Large = large(s.name)
+	}
+	special := slide{x: op.Shape{2, 9, 11, 6}, w: op.Shape{3, 3, 6, 16}, low: []int{1, 1}, high: []int{1, 1}}
+	add(special, "clipped", numbers, bits, values(1e4))
+	add(special, "ties", values(0.25, 0.75, -0.25, -1.25, 63.75, -64.25), bits, values(2))
+	add(special, "nonfinite", values(1, math.NaN(), math.Inf(1), -2, math.Inf(-1), 0.5), bits, values(3))
+	add(special, "noScale", numbers, bits, values(0))
+	add(slide{x: op.Shape{1, 80000, 1}, w: op.Shape{80000, 1, 2}}, "overflow", constant(1), constant(-128), values(1000))
+	for _, f := range []int{1, 2, 3, 5, 10, 12, 48, 100} { // results that do not fill panels
+		add(slide{x: op.Shape{2, 7, 15, 3}, w: op.Shape{2, 3, 3, f}, low: []int{0, 1}, high: []int{1, 1}, stride: []int{1, 2}}, "outs"+strconv.Itoa(f), numbers, bits, values(40))
+	}
+}
+
+// quantizedConv is the formula of op.QuantizedConv.
+func quantizedConv(a op.Attr, t op.Type, args []array) result {
+	x, scales, xscale, zero := args[0].floats(), args[2].floats(), float32(args[3].floats()[0]), float32(args[4].ints()[0])
+	for i, f := range x {
+		v := float32(f) * xscale
+		if !(v > -128-zero) {
+			v = -128 - zero
+		}
+		x[i] = math.RoundToEven(float64(min(v, 127-zero)))
+	}
+	var wide [2]array
+	for i, f := range [][]float64{x, args[1].floats()} {
+		wide[i] = newArray(op.Type{DType: dtype.Float64, Shape: args[i].Shape})
+		dtype.FromF64(wide[i].data, f, dtype.Float64)
+	}
+	sums := slidings[op.Conv](a, op.Type{DType: dtype.Float64, Shape: t.Shape}, wide[:])
+	r := result{Type: t, f: make([]float64, len(sums.f))}
+	outs := len(scales)
+	for i, s := range sums.f {
+		rescale := 1 / (float32(scales[i%outs]) * xscale)
+		r.f[i] = float64(t.DType.Round(float32(int32(int64(s))) * rescale))
 	}
 	return r
 }

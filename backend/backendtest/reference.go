@@ -194,6 +194,8 @@ func evaluate(c op.Code, a op.Attr, args []array) (result, error) {
 		return allReduceStart(t, args), nil
 	case c == op.AllReduceDone:
 		return allReduceDone(a, t, args), nil
+	case c == op.QuantizedConv:
+		return quantizedConv(a, t, args), nil
 	case c == op.RNN:
 		return rnnReference(a, t, args), nil
 	case c == op.RNNGrad:

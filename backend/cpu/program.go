@@ -183,6 +183,7 @@ func init() {
 		op.MatMul:          product.New,
 		op.QuantizedMatMul: product.NewQuantized,
 		op.Conv:            conv.New,
+		op.QuantizedConv:   conv.NewQuantized,
 		op.ConvInputGrad:   conv.New,
 		op.ConvKernelGrad:  conv.New,
 		op.RNN:             recurrent.New,

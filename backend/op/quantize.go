@@ -19,6 +19,14 @@ import (
 // so a row of x with a number that is not finite gives a row of NaN: its scale is 0
 // or NaN, and its integers are 0.
 
+// QuantizedConv is static: its input has one scale xs and one zero point z, which are known
+// beforehand (ONNX: QLinearConv; Jacob et al. 2018). With float32 operations, x being
+// float32 or bfloat16 and T its type,
+//
+//	q[n][p][c] = z + round(clip(x[n][p][c]·xs, -128-z, 127-z)), ties to even, NaN to -128
+//	s[n][o][j] = Σ (q[n][p][c] - z)·y[w][c][j], in int32, modulo 2³²; padding is z
+//	d[n][o][j] = T(float32(s[n][o][j])·(1 / (ys[j]·xs)))
+
 // QuantizeEpsilon is added to the largest magnitude of a row, for rows of zeros
 // (Keras: keras.config.epsilon()).
 const QuantizeEpsilon = 1e-7
@@ -74,4 +82,42 @@ func ExpandQuantizedSum(r Recorder, sums Ref, d dtype.DType) Ref {
 	// int32(s) wraps around: (s + 2³¹) mod 2³² - 2³¹.
 	s := r.Record(Sub, Attr{}, r.Record(Mod, Attr{}, r.Record(Add, Attr{}, sums, half), constant(1<<32)), half)
 	return r.Record(Cast, Attr{DType: d}, r.Record(Cast, Attr{DType: dtype.Float32}, s))
+}
+
+func inferQuantizedConv(a Attr, t []Type) (Type, error) {
+	x, y, scale, xscale, zero := t[0], t[1], t[2], t[3], t[4]
+	switch {
+	case x.DType != dtype.Float32 && x.DType != dtype.BFloat16:
+		return Type{}, fmt.Errorf("%v cannot be quantized, want float32 or bfloat16", x)
+	case y.DType != dtype.Int8:
+		return Type{}, fmt.Errorf("the kernels are %v, want int8", y)
+	}
+	s, err := convShape(a, x, Type{x.DType, y.Shape})
+	switch {
+	case err != nil:
+		return Type{}, err
+	case !scale.Equal(Type{dtype.Float32, y.Shape[len(y.Shape)-1:]}):
+		return Type{}, fmt.Errorf("the scales are %v, want %v for kernels %v", scale, Type{dtype.Float32, y.Shape[len(y.Shape)-1:]}, y)
+	case !xscale.Equal(Type{DType: dtype.Float32}):
+		return Type{}, fmt.Errorf("the scale of the input is %v, want a float32", xscale)
+	case !zero.Equal(Type{DType: dtype.Int8}):
+		return Type{}, fmt.Errorf("the zero point of the input is %v, want an int8", zero)
+	}
+	return Type{x.DType, s}, nil
+}
+
+// expandQuantizedConv sums in float64, as expandQuantizedMatMul does.
+func expandQuantizedConv(r Recorder, a Attr, args []Ref) Ref {
+	d := r.TypeOf(args[0]).DType
+	narrow, wide := Attr{DType: dtype.Float32}, Attr{DType: dtype.Float64}
+	constant := func(v float64) Ref { return r.Record(Const, Attr{DType: dtype.Float32, Dims: Shape{}, Value: v}) }
+	zero := r.Record(Cast, narrow, args[4])
+	lo, hi := r.Record(Sub, Attr{}, constant(-128), zero), r.Record(Sub, Attr{}, constant(127), zero)
+	x := r.Record(Mul, Attr{}, r.Record(Cast, narrow, args[0]), args[3])
+	x = r.Record(Where, Attr{}, r.Record(Greater, Attr{}, x, lo), x, lo) // NaN is not greater
+	x = r.Record(Round, Attr{}, r.Record(Minimum, Attr{}, x, hi))
+	a.DType = dtype.Invalid
+	s := r.Record(Conv, a, r.Record(Cast, wide, x), r.Record(Cast, wide, args[1]))
+	rescale := r.Record(Div, Attr{}, constant(1), r.Record(Mul, Attr{}, args[2], args[3]))
+	return r.Record(Cast, Attr{DType: d}, r.Record(Mul, Attr{}, ExpandQuantizedSum(r, s, dtype.Float32), rescale))
 }

@@ -95,6 +95,10 @@ const (
 	ConvInputGrad  // gradient of Conv by its input, of shape Dims: x is that of the result, y the kernels; also a transposed convolution
 	ConvKernelGrad // gradient of Conv by its kernels, of shape Dims: x is the input, y the gradient of the result
 
+	// QuantizedConv is Conv of x, quantized to int8 as it comes, with the int8 kernels y,
+	// their scales [O], and the scale and the zero point of x: see quantize.go.
+	QuantizedConv
+
 	MaxPool         // maximum of each window; the first NaN wins; of nothing -∞
 	MaxPoolGrad     // zeros like x, with y [N outputs… C] added at the places of the maxima: the first one of a window
 	MaxPoolGradGrad // y [N spatial… C] at the places of the maxima of x: the first one of a window; of nothing 0
@@ -354,6 +358,8 @@ func init() {
 		Conv:           {Name: "Conv", Args: 2, Class: Contraction, Precision: Allow, Epilogue: true, Grad: true, Infer: inferConv},
 		ConvInputGrad:  {Name: "ConvInputGrad", Args: 2, Class: Contraction, Precision: Allow, Epilogue: true, Grad: true, Infer: inferConvInputGrad},
 		ConvKernelGrad: {Name: "ConvKernelGrad", Args: 2, Class: Contraction, Precision: Allow, Epilogue: true, Grad: true, Infer: inferConvKernelGrad},
+
+		QuantizedConv: {Name: "QuantizedConv", Args: 5, Class: Contraction, Precision: Clear, Epilogue: true, Infer: inferQuantizedConv, Expand: expandQuantizedConv},
 
 		MaxPool:         {Name: "MaxPool", Args: 1, Class: Reduction, Precision: Clear, Grad: true, Infer: inferPool},
 		MaxPoolGrad:     {Name: "MaxPoolGrad", Args: 2, Class: Reduction, Precision: Clear, Epilogue: true, Grad: true, Infer: inferMaxPoolGrad},

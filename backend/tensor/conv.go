@@ -52,6 +52,22 @@ func (t *Tensor) Conv(w *Tensor, o ConvOptions) *Tensor {
 	return t.record(op.Conv, a, t, w)
 }
 
+// QuantizedConv returns [Tensor.Conv] of t, float32 or bfloat16, with int8 kernels w whose
+// channel j stands for w/scale[j]. T is quantized to int8 as it comes, to zero+t·inputScale,
+// and sums are int32; op/quantize.go has the formula. There is no gradient.
+//
+// Shapes: t [N spatial… C], w [window… C/Groups O], float32 scale [O], float32 inputScale
+// [] and int8 zero [] → [N outputs… O] of t's type.
+func (t *Tensor) QuantizedConv(w, scale, inputScale, zero *Tensor, o ConvOptions) *Tensor {
+	if bad := brokenOf(t, w, scale, inputScale, zero); bad != nil {
+		return bad
+	}
+	n := max(len(w.typ.Shape)-2, 0)
+	a := slides{"QuantizedConv", o.Stride, o.Dilation, o.Low, o.High, o.Padding}.attr(t.typ.Shape, w.typ.Shape[:n])
+	a.Groups = o.Groups
+	return t.record(op.QuantizedConv, a, t, w, scale, inputScale, zero)
+}
+
 // ConvTranspose returns a transposed convolution as in Keras: the gradient of the input
 // of a Conv with kernels w and options o whose input has the given shape and whose
 // result has t's. Several shapes fit one t if strides are larger than 1, hence the

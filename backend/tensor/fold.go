@@ -11,10 +11,11 @@ import (
 
 // fold is a convolution or product and the affine chain after it, such as batch
 // normalization in inference, whose factors and summands depend on variables alone. The
-// factors go into the kernel and the summands become a bias: y = (x ∗ (k·gain)) + shift.
+// factors go into the kernel and the summands become a bias: y = (x ∗ (k·gain)) + shift. Those
+// of a kernel of int8 go into its scales, by which its sums are divided.
 type fold struct {
 	contraction *Tensor
-	kernel      *Variable
+	kernel      *Variable // or that of its scales
 	chain       []*Tensor // after it, to the last factor or summand
 	gain, shift *Tensor   // vectors or scalars of the type that the chain computes in; shift may be nil
 }
@@ -28,7 +29,7 @@ func (c *capture) foldChains(roots []*Tensor) {
 	}
 	all, users := reachable(roots)
 	for _, t := range all {
-		if t.op != op.Conv && t.op != op.MatMul {
+		if t.op != op.Conv && t.op != op.MatMul && t.op != op.QuantizedConv {
 			continue
 		}
 		if f := newFold(t, users); f != nil {
@@ -90,13 +91,21 @@ func newFold(t *Tensor, users map[*Tensor][]*Tensor) *fold {
 	return f
 }
 
-// kernelOf returns the variable that is the kernel of a contraction whose last axis is the
-// last axis of its result, or nil.
+// weightAt is the argument of a contraction that factors go into.
+func weightAt(c op.Code) int {
+	if c == op.QuantizedConv {
+		return 2
+	}
+	return 1
+}
+
+// kernelOf returns the variable that is the kernel of a contraction, or its scales, whose
+// last axis is the last axis of its result, or nil.
 func kernelOf(t *Tensor) *Variable {
 	if t.op == op.MatMul && (t.attr.TransB || t.args[1].Rank() != 2) || t.Rank() == 0 {
 		return nil
 	}
-	k := t.args[1]
+	k := t.args[weightAt(t.op)]
 	for k.op == op.Reshape || k.op == op.Barrier || k.op == op.Cast && k.typ.DType.IsFloat() && k.args[0].typ.DType.IsFloat() {
 		k = k.args[0]
 	}
@@ -188,10 +197,17 @@ func (c *capture) record(f *fold) *Tensor {
 	since := SequencePoint()
 	last := f.chain[len(f.chain)-1]
 	wide := f.gain.typ.DType
-	kernel := f.widened(t.args[1], wide)
-	kernel = kernel.Mul(f.gain).Cast(t.args[1].typ.DType)
-	c.derive(kernel, f.kernel, "folded kernel")
-	y := Record(t.op, t.attr, t.args[0], kernel)
+	args := slices.Clone(t.args)
+	at := weightAt(t.op)
+	kernel := f.widened(args[at], wide)
+	if t.op == op.QuantizedConv {
+		kernel = kernel.Div(f.gain)
+	} else {
+		kernel = kernel.Mul(f.gain)
+	}
+	args[at] = kernel.Cast(args[at].typ.DType)
+	c.derive(args[at], f.kernel, "folded kernel")
+	y := Record(t.op, t.attr, args...)
 	Label(t.path, since, y)
 	for _, between := range f.chain {
 		switch between.op {

@@ -7,7 +7,8 @@
 //     are products of matrices.
 //   - implicit.go, implicit_run.go: implicit GEMM, without a matrix of patches;
 //     border.go cuts the result into regions whose windows meet the border alike.
-//   - tiles.go, tiles_pack.go, tiles_split.go: implicit GEMM on tile registers (AMX).
+//   - tiles.go, tiles_pack.go: implicit GEMM on tile registers (AMX).
+//   - quantized.go: implicit GEMM on 8-bit integers.
 //   - winograd.go, winograd_direct.go, winograd_grad.go: Winograd's transforms.
 //   - depthwise.go, depthwise_vector.go, depthwise_window.go: one kernel per channel.
 //   - small_channel.go, planes.go, kn2row.go, wgrad_small.go, wgrad_dots.go: few channels.

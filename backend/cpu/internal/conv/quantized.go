@@ -1,0 +1,402 @@
+package conv
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/elementwise"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+)
+
+// quantizedConv is op.QuantizedConv by implicit GEMM on 8-bit integers. A chunk is some rows
+// of an image of the result. It quantizes the rows of the input that they need, with the
+// padding around them, to bytes in scratch memory. There the elements of a window are a few
+// runs of bytes, one for each tap, and windows of a row are a constant number of bytes
+// apart, so that micro-kernels read them in place. Sums in int32 are rescaled and go
+// through the epilogue while they are in the cache.
+//
+// A panel has 32 columns. If the result has 16 channels or fewer, the columns are those of
+// several pixels side by side: their windows are one window that is a little wider, whose
+// kernels have zeros where another pixel's window is.
+type quantizedConv struct {
+	convolution
+	set                 *gemm.Bytes
+	scales, scale, zero int // positions of the kernels' scales, the input's scale and its zero point
+
+	taps        []int    // offsets of the runs of a window
+	runs        [][3]int // their first elements
+	run         int      // bytes of a run
+	whole       bool     // runs are whole rows of a window, and not single elements
+	deep        int      // of all runs, each padded to what kernels take
+	side        int      // pixels side by side in a panel
+	apart       int      // bytes from one row of windows to the next: of side pixels
+	panels      int      // of a group
+	panelBytes  int
+	place       int // of the packed kernels in Run.Packed
+	keep        bool
+	padded      [3]int // size of the quantized part of the input, of a whole image
+	pitch       int    // bytes of a row of it
+	rows        int    // of the result, in a chunk
+	strip       int    // pixels whose sums are computed before they are stored
+	ld          int    // of the sums
+	period      int    // elements of rescales
+	atSums      int    // in scratch memory
+	atFloats    int
+	atPixels    int
+	pack, slide quantizedPass
+}
+
+// quantizedPass is one of the passes over a convolution.
+type quantizedPass struct {
+	*quantizedConv
+	chunk func(*quantizedConv, *exec.Run, *exec.Worker, int)
+}
+
+func (p *quantizedPass) Chunk(r *exec.Run, w *exec.Worker, i int) { p.chunk(p.quantizedConv, r, w, i) }
+
+const (
+	quantizedStage = 1 << 17 // bytes of quantized rows of the input in a chunk, about
+	quantizedSums  = 1 << 11 // elements of a strip, about
+	quantizedChunk = 1 << 18 // multiplications of a chunk that is not worth cutting
+)
+
+// NewQuantized makes the kernel of an op.QuantizedConv.
+func NewQuantized(b *exec.Builder, v *ir.Value) exec.Kernel {
+	k := &quantizedConv{
+		convolution: newConvolution(b, v),
+		scales:      b.At(v.Args[2]), scale: b.At(v.Args[3]), zero: b.At(v.Args[4]),
+	}
+	k.side = 1
+	if k.groups == 1 {
+		k.side = max(min(gemm.ByteColumns/max(k.outs, 1), k.Out[2]), 1)
+	}
+	k.set = bytesFor(tiling.CeilDiv(k.Out[2], k.side))
+	k.layTaps()
+	k.deep = len(k.taps) * tiling.RoundUp(max(k.run, 1), k.set.Deep)
+	k.apart = k.side * k.Stride[2] * k.channels
+	k.panels = tiling.CeilDiv(k.side*k.outsPerGroup, gemm.ByteColumns)
+	k.panelBytes = gemm.PanelBytes(k.deep)
+	k.place = b.ReservePacked(k.groups * k.panels * k.panelBytes)
+	k.keep = backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1]) && b.ReadOnly(v.Args[4])
+	k.cut()
+
+	k.ld = k.panels * gemm.ByteColumns
+	if k.groups > 1 {
+		k.ld *= k.groups
+	}
+	k.period = k.outs * max(512/max(k.outs, 1), 1)
+	b.ReserveShared(4 * k.period)
+	var scratch tiling.Layout
+	k.atPixels = scratch.Take(k.staged(k.rows) + k.set.MR()*k.apart + k.run + k.set.Deep + 64)
+	k.atSums = scratch.Take(4 * (k.strip + k.set.MR()*k.side) * tiling.CeilDiv(k.ld, k.side))
+	k.atFloats = scratch.Take(4 * max(k.strip*k.outs, lanes.Block))
+	k.addEpilogue(b, v, int(scratch), k.strip*k.outs)
+	k.pack, k.slide = quantizedPass{k, (*quantizedConv).packPanel}, quantizedPass{k, (*quantizedConv).rowsOf}
+	if b.Choices == nil {
+		b.Choices = map[int]exec.Choice{}
+	}
+	b.Choices[b.At(v)] = exec.Choice{Algorithm: "int8", Kernel: k}
+	return k
+}
+
+// tileRows is the rows below which most of a tile register would be empty.
+const tileRows = 12
+
+// bytesFor returns the kernels of the level in use for rows of some windows.
+func bytesFor(windows int) *gemm.Bytes {
+	all := gemm.AllBytes()
+	if len(all) > 1 && all[0].Begin != nil && windows < tileRows {
+		return all[1]
+	}
+	return all[0]
+}
+
+// addEpilogue makes what follows the convolution, if anything does.
+func (k *quantizedConv) addEpilogue(b *exec.Builder, v *ir.Value, scratch, most int) {
+	b.ReserveScratch(scratch)
+	if k.after = elementwise.NewEpilogue(b, v, v.Op.Info().Args, k.outs); k.after != nil {
+		k.after.Place(b, scratch, most)
+	}
+}
+
+// layTaps finds the runs of bytes of a window, where rows of the quantized input have the
+// size that all windows need.
+func (k *quantizedConv) layTaps() {
+	for i := range k.padded {
+		k.padded[i] = max((k.Out[i]-1)*k.Stride[i]+(k.Size[i]-1)*k.Dilation[i]+1, 0)
+	}
+	across := k.Size[2]
+	k.run = k.perGroup
+	if k.whole = k.groups == 1 && (k.Dilation[2] == 1 || k.side > 1); k.whole {
+		k.run = ((k.Size[2]-1)*k.Dilation[2] + 1 + (k.side-1)*k.Stride[2]) * k.channels
+		across = 1
+	}
+	k.pitch = k.padded[2] * k.channels
+	for z := range k.Size[0] {
+		for y := range k.Size[1] {
+			for x := range across {
+				k.runs = append(k.runs, [3]int{z, y, x})
+			}
+		}
+	}
+	k.taps = make([]int, len(k.runs)) // offsets depend on the rows of a chunk: see cut
+}
+
+// cut chooses the rows of a chunk and the pixels of a strip.
+func (k *quantizedConv) cut() {
+	rows := k.Out[1]
+	for rows > 1 {
+		chunks := max(k.Batch*k.Out[0]*tiling.CeilDiv(k.Out[1], rows), 1)
+		if k.staged(rows) <= quantizedStage && (chunks >= tiling.MinChunks || k.macs()/chunks <= quantizedChunk) {
+			break
+		}
+		rows = tiling.CeilDiv(rows, 2)
+	}
+	k.rows = max(rows, 1)
+	k.strip = min(tiling.RoundUp(max(quantizedSums/max(k.outs, 1), 1), k.side*k.set.MR()), tiling.RoundUp(max(k.Out[2], 1), k.side))
+	for i, r := range k.runs {
+		k.taps[i] = (r[0]*k.height(k.rows)*k.Dilation[0]+r[1]*k.Dilation[1])*k.pitch + r[2]*k.Dilation[2]*k.channels
+	}
+}
+
+// height is the rows of the input that some rows of the result need.
+func (k *quantizedConv) height(rows int) int {
+	return (rows-1)*k.Stride[1] + (k.Size[1]-1)*k.Dilation[1] + 1
+}
+
+// staged is the bytes of the input that some rows of the result need.
+func (k *quantizedConv) staged(rows int) int {
+	return ((k.Size[0]-1)*k.Dilation[0] + 1) * k.height(rows) * k.pitch
+}
+
+// String describes the kernel for MEZZO_DEBUG=plan.
+func (k *quantizedConv) String() string {
+	side := ""
+	if k.side > 1 {
+		side = fmt.Sprintf(" of %d pixels", k.side)
+	}
+	return fmt.Sprintf("%s, %d runs of %d bytes, chunks of %d rows, %d panels%s", k.set.Algorithm, len(k.taps), k.run, k.rows, k.groups*k.panels, side)
+}
+
+// Run computes the convolution.
+func (k *quantizedConv) Run(r *exec.Run) {
+	if k.Batch*k.OutSize*k.outs == 0 {
+		return
+	}
+	if _, good := r.PackedMemory(k.place, k.keep, k.b, k.zero); !good {
+		r.Parallel(&k.pack, k.groups*k.panels, k.groups*k.panels*k.panelBytes)
+	}
+	rescales, scales, scale := k.rescales(r), lanes.ViewOf[float32](r.Values[k.scales], k.outs), k.inputScale(r)
+	for i := range rescales {
+		if i < k.outs {
+			rescales[i] = 1 / (scales[i] * scale)
+		} else {
+			rescales[i] = rescales[i-k.outs]
+		}
+	}
+	// A multiplication takes a small part of an element operation's time.
+	r.Parallel(&k.slide, k.Batch*k.Out[0]*tiling.CeilDiv(k.Out[1], k.rows), k.macs()/16+k.Batch*k.OutSize*k.outs)
+}
+
+func (k *quantizedConv) rescales(r *exec.Run) []float32 {
+	return lanes.ViewOf[float32](r.Shared, k.period)
+}
+
+func (k *quantizedConv) inputScale(r *exec.Run) float32 {
+	return lanes.ViewOf[float32](r.Values[k.scale], 1)[0]
+}
+
+func (k *quantizedConv) zeroPoint(r *exec.Run) int32 { return int32(int8(r.Values[k.zero][0])) }
+
+// packPanel packs panel i, one of a group.
+func (k *quantizedConv) packPanel(r *exec.Run, _ *exec.Worker, i int) {
+	group, first := i/k.panels, i%k.panels*gemm.ByteColumns
+	dst := r.Packed[k.place].Data[i*k.panelBytes:][:k.panelBytes]
+	clear(dst)
+	start := lanes.ViewOf[int32](dst, gemm.ByteColumns)
+	body := dst[4*gemm.ByteColumns:]
+	w := lanes.ViewOf[int8](r.Values[k.b], k.WindowSize*k.perGroup*k.outs)
+	zero := k.zeroPoint(r) + int32(k.set.Offset)
+	columns := min(gemm.ByteColumns, k.side*k.outsPerGroup-first)
+	for t, run := range k.runs {
+		at := t * k.deep / len(k.taps) // of the run
+		elements := 1
+		if k.whole {
+			elements = k.Size[2]
+		}
+		for e := range elements {
+			x := run[2] + e
+			tap := ((run[0]*k.Size[1]+run[1])*k.Size[2] + x) * k.perGroup * k.outs
+			for c := range k.perGroup {
+				kernels := w[tap+c*k.outs+group*k.outsPerGroup:]
+				for j := range columns {
+					pixel, o := (first+j)/k.outsPerGroup, (first+j)%k.outsPerGroup
+					p := at + c
+					if k.whole {
+						p += (e*k.Dilation[2] + pixel*k.Stride[2]) * k.channels
+					}
+					body[p/4*4*gemm.ByteColumns+4*j+p%4] = byte(kernels[o])
+					start[j] -= zero * int32(kernels[o])
+				}
+			}
+		}
+	}
+}
+
+// rowsOf computes the rows of chunk i.
+func (k *quantizedConv) rowsOf(r *exec.Run, w *exec.Worker, i int) {
+	parts := tiling.CeilDiv(k.Out[1], k.rows)
+	image, z := i/parts/k.Out[0], i/parts%k.Out[0]
+	first := i % parts * k.rows
+	rows := min(k.rows, k.Out[1]-first)
+	k.stage(r, w, image, z, first, rows)
+	if k.set.Begin != nil {
+		k.set.Begin()
+		defer k.set.End()
+	}
+	for y := range rows {
+		pixel := ((image*k.Out[0]+z)*k.Out[1] + first + y) * k.Out[2]
+		for x := 0; x < k.Out[2]; x += k.strip {
+			n := min(k.strip, k.Out[2]-x)
+			k.sums(r, w, y*k.Stride[1]*k.pitch+x*k.Stride[2]*k.channels, n)
+			k.store(r, w, pixel+x, n)
+		}
+	}
+}
+
+// stage quantizes what some rows of the result need of the input. In scratch memory, planes
+// are as high as those of k.rows rows.
+func (k *quantizedConv) stage(r *exec.Run, w *exec.Worker, image, z, first, rows int) {
+	scale, zero := k.inputScale(r), k.zeroPoint(r)
+	padding := byte(zero + int32(k.set.Offset))
+	lo, hi := max(k.Low[2], 0), min(k.padded[2], k.In[2]+k.Low[2]) // of a row, what lies in the input
+	lo, hi = min(lo, k.padded[2])*k.channels, max(min(lo, k.padded[2]), hi)*k.channels
+	height, size := k.height(k.rows), k.from.Size()
+	for pz := range (k.Size[0]-1)*k.Dilation[0] + 1 {
+		inZ := z*k.Stride[0] + pz - k.Low[0]
+		for py := range k.height(rows) {
+			to := w.Scratch[k.atPixels+(pz*height+py)*k.pitch:][:k.pitch]
+			inY := first*k.Stride[1] + py - k.Low[1]
+			if inZ < 0 || inZ >= k.In[0] || inY < 0 || inY >= k.In[1] || lo == hi {
+				fillBytes(to, padding)
+				continue
+			}
+			fillBytes(to[:lo], padding)
+			fillBytes(to[hi:], padding)
+			at := ((image*k.In[0]+inZ)*k.In[1]+inY)*k.In[2]*k.channels + lo - k.Low[2]*k.channels
+			k.quantize(w, to[lo:hi], r.Values[k.a][at*size:], scale, zero)
+		}
+	}
+}
+
+// quantize quantizes elements of x.
+func (k *quantizedConv) quantize(w *exec.Worker, to, x []byte, scale float32, zero int32) {
+	low, high, z := float32(-128-zero), float32(127-zero), zero+int32(k.set.Offset)
+	if k.from == dtype.Float32 {
+		lanes.Quantize(to, lanes.ViewOf[float32](x, len(to)), scale, low, high, z)
+		return
+	}
+	buffer, size := lanes.ViewOf[float32](w.Scratch[k.atFloats:], lanes.Block), k.from.Size()
+	for at := 0; at < len(to); at += lanes.Block {
+		n := min(lanes.Block, len(to)-at)
+		lanes.ToF32(buffer[:n], x[at*size:(at+n)*size], k.from)
+		lanes.Quantize(to[at:at+n], buffer[:n], scale, low, high, z)
+	}
+}
+
+func fillBytes(to []byte, x byte) {
+	if len(to) > 0 {
+		to[0] = x
+	}
+	for n := 1; n < len(to); n *= 2 {
+		copy(to[n:], to[:n])
+	}
+}
+
+// sums computes the sums of n pixels whose first window lies at some offset of the
+// quantized input.
+func (k *quantizedConv) sums(r *exec.Run, w *exec.Worker, offset, n int) {
+	packed := r.Packed[k.place].Data
+	for at := 0; at < n; {
+		kernel, rows := k.take(tiling.CeilDiv(n-at, k.side))
+		for p := range k.groups * k.panels {
+			a := unsafe.Pointer(&w.Scratch[k.atPixels+offset+at*k.Stride[2]*k.channels+p/k.panels*k.perGroup])
+			d := unsafe.Pointer(&w.Scratch[k.atSums+4*(at/k.side*k.ld+p*gemm.ByteColumns)])
+			kernel(unsafe.Pointer(&k.taps[0]), len(k.taps), k.deep/len(k.taps)/4, a, k.apart, unsafe.Pointer(&packed[p*k.panelBytes]), d, 4*k.ld)
+		}
+		at += rows * k.side
+	}
+}
+
+// take returns the kernel for the next of n rows of windows. What lies behind them may be
+// read, and their sums are dropped.
+func (k *quantizedConv) take(n int) (gemm.BytesKernel, int) {
+	all := k.set.Rows
+	for rows, f := range all {
+		if f != nil && (rows >= n || rows == len(all)-1) {
+			return f, rows
+		}
+	}
+	panic("unreachable")
+}
+
+// store rescales the sums of n pixels and stores them, or what follows.
+func (k *quantizedConv) store(r *exec.Run, w *exec.Worker, pixel, n int) {
+	elements := n * k.outs
+	values := lanes.ViewOf[float32](w.Scratch[k.atFloats:], elements)
+	var product []byte
+	if k.after != nil {
+		product = k.after.Rows(w, elements)
+		values = lanes.ViewOf[float32](product, elements)
+	} else if k.to == dtype.Float32 {
+		values = lanes.ViewOf[float32](r.Values[k.dst][pixel*k.outs*4:], elements)
+	}
+	k.rescale(r, w, values, n)
+	switch {
+	case k.after != nil:
+		if k.to.Is16() {
+			lanes.RoundTo(values, values, k.to)
+		}
+		k.after.Apply(r, w, pixel*k.outs, elements, k.strip*k.outs, product)
+	case k.to != dtype.Float32:
+		lanes.FromF32(r.Values[k.dst][pixel*k.outs*k.to.Size():][:elements*k.to.Size()], values, k.to)
+	}
+}
+
+// rescale converts the sums of n pixels to float32 and rescales them.
+func (k *quantizedConv) rescale(r *exec.Run, w *exec.Worker, values []float32, n int) {
+	// Columns of a group, or of pixels side by side, are contiguous in the result.
+	rescales, width := k.rescales(r), k.side*k.outsPerGroup
+	if width == k.ld {
+		for at := 0; at < len(values); at += k.period {
+			part := values[at:min(at+k.period, len(values))]
+			scaleSums(part, w.Scratch[k.atSums+4*at:], rescales)
+		}
+		return
+	}
+	each := k.panels * gemm.ByteColumns
+	for row := range tiling.CeilDiv(n, k.side) {
+		for g := range k.groups {
+			at := row*k.side*k.outs + g*k.outsPerGroup
+			scaleSums(values[at:min(at+width, len(values))], w.Scratch[k.atSums+4*(row*k.ld+g*each):], rescales[g*k.outsPerGroup:])
+		}
+	}
+}
+
+func scaleSums(to []float32, sums []byte, by []float32) {
+	x := lanes.ViewOf[int32](sums, len(to))
+	if v := vec.Current(); v != nil {
+		v.ScaleI32(to, x, by)
+		return
+	}
+	for i, s := range x {
+		to[i] = float32(s) * by[i]
+	}
+}
