@@ -28,24 +28,14 @@ func (m *Model) Quantize(mode string) error {
 	if !m.built {
 		return m.errorf("Quantize: the model is not built; call it on data, or build it with Input")
 	}
-	var all []layers.Layer
-	for _, l := range m.leaves() {
-		all = quantizable(all, l)
+	all, err := m.quantizable("Quantize", layers.Quantizable)
+	if err != nil {
+		return err
 	}
 	if len(all) == 0 {
 		return m.errorf("Quantize: no layer has a quantized form; Dense, EinsumDense and Embedding have")
 	}
 	for _, l := range all {
-		if _, err := layers.BaseOf(l).Policy().Quantized(); err != nil {
-			return m.errorf("Quantize: layer %s: %w", layers.BaseOf(l).Path(), err)
-		}
-	}
-	done := map[layers.Layer]bool{}
-	for _, l := range all {
-		if done[l] {
-			continue // a layer that is used twice
-		}
-		done[l] = true
 		if err := layers.Quantize(l); err != nil {
 			return m.errorf("Quantize: %w", err)
 		}
@@ -53,19 +43,34 @@ func (m *Model) Quantize(mode string) error {
 	return m.forget()
 }
 
-// quantizable appends l, or the layers in it, that have a quantized form to all.
-func quantizable(all []layers.Layer, l layers.Layer) []layers.Layer {
-	l, _ = layers.Unwrap(l)
-	switch {
-	case layers.Quantizable(l):
-		return append(all, l)
-	case layers.Class(l) == "SpectralNormalization":
-		return all
+// quantizable returns the layers of the model, also those in other layers, that have a
+// quantized form. It is an error if the policy of one has none.
+func (m *Model) quantizable(name string, has func(layers.Layer) bool) (all []layers.Layer, err error) {
+	seen := map[layers.Layer]bool{} // a layer may be used twice
+	var visit func(l layers.Layer)
+	visit = func(l layers.Layer) {
+		l, _ = layers.Unwrap(l)
+		switch {
+		case has(l):
+			if !seen[l] {
+				seen[l] = true
+				all = append(all, l)
+			}
+		case layers.Class(l) != "SpectralNormalization":
+			for _, inner := range layers.BaseOf(l).Sublayers() {
+				visit(inner)
+			}
+		}
 	}
-	for _, inner := range layers.BaseOf(l).Sublayers() {
-		all = quantizable(all, inner)
+	for _, l := range m.leaves() {
+		visit(l)
 	}
-	return all
+	for _, l := range all {
+		if _, err := layers.BaseOf(l).Policy().Quantized(); err != nil {
+			return nil, m.errorf("%s: layer %s: %w", name, layers.BaseOf(l).Path(), err)
+		}
+	}
+	return all, nil
 }
 
 // forget drops the programs of a model, and of those in it, whose variables were replaced.
@@ -100,7 +105,7 @@ func (m *Model) quantized() error {
 
 func firstQuantized(all []layers.Layer) layers.Layer {
 	for _, l := range all {
-		if b := layers.BaseOf(l); b.Policy().Int8 {
+		if b := layers.BaseOf(l); b.Policy().HasInt8() {
 			return l
 		} else if inner := firstQuantized(b.Sublayers()); inner != nil {
 			return inner
@@ -117,7 +122,7 @@ func quantizedWithin(l layers.Layer, byPath policy.Map) policy.Map {
 	var visit func(l layers.Layer)
 	visit = func(l layers.Layer) {
 		for _, s := range layers.BaseOf(l).Sublayers() {
-			if b := layers.BaseOf(s); b.Policy().Int8 {
+			if b := layers.BaseOf(s); b.Policy().HasInt8() {
 				made[b.Path()] = b.Policy().Name
 			}
 			visit(s)

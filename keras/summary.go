@@ -188,7 +188,7 @@ func layerTypes(l layers.Layer) (compute, variable string) {
 			return
 		}
 		p := layers.BaseOf(l).Policy()
-		if in = add(in, p.Compute); p.Int8 {
+		if in = add(in, p.Compute); p.HasInt8() {
 			of = add(of, dtype.Int8)
 		}
 		of = add(of, p.Variable)

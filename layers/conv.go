@@ -14,7 +14,8 @@ import (
 // ⌊(steps-e)/stride⌋+1 outputs for "valid" and ⌈steps/stride⌉ for "same" and
 // "causal", e being (KernelSize-1)·DilationRate+1.
 // Weights: kernel [KernelSize… channels/Groups Filters] in both data formats,
-// bias [Filters].
+// bias [Filters]. Quantized to int8 (see [QuantizeStatic]) kernel is int8, and there are
+// kernel_scale [Filters], inputs_scale [] and inputs_zero_point [].
 type Conv1D struct {
 	Filters             int     // channels of the output; required
 	KernelSize          PerAxis // size of the windows: 1 number for all axes, or one for each; required
@@ -126,6 +127,9 @@ func (l *Conv3D) CheckInput(in ...Shape) error { return l.conv.check(3, in) }
 // Call computes the layer on x.
 func (l *Conv1D) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	x = l.conv.windows.Field.ChannelsLast(x)
+	if s := l.conv.static; s != nil {
+		return l.conv.close(l.conv.windows.QuantizedConv(x, l.kernel.Variable.Value(), s.scale.Value(), s.inputsScale.Value(), s.inputsZeroPoint.Variable.Value(), l.groups))
+	}
 	return l.conv.close(l.conv.conv(x, l.kernel.Value(), l.groups))
 }
 
@@ -161,12 +165,18 @@ func (l *Conv1D) make(n int, in []Shape, paddings ...string) error {
 	}
 	shape := slices.Concat(Shape(l.conv.windows.Size), Shape{l.conv.channels / l.groups, c.Filters})
 	var err error
-	l.kernel, err = l.AddWeight("kernel", shape, c.KernelInitializer,
-		Regularizer(c.KernelRegularizer), Constraint(c.KernelConstraint))
-	if err != nil || !*c.UseBias {
-		return err
+	if l.policy.Int8Static {
+		l.kernel, err = l.AddWeight("kernel", shape, "zeros", Int8())
+	} else {
+		l.kernel, err = l.AddWeight("kernel", shape, c.KernelInitializer,
+			Regularizer(c.KernelRegularizer), Constraint(c.KernelConstraint))
 	}
-	l.conv.bias, err = l.AddWeight("bias", Shape{c.Filters}, c.BiasInitializer,
-		Regularizer(c.BiasRegularizer), Constraint(c.BiasConstraint))
+	if err == nil && *c.UseBias {
+		l.conv.bias, err = l.AddWeight("bias", Shape{c.Filters}, c.BiasInitializer,
+			Regularizer(c.BiasRegularizer), Constraint(c.BiasConstraint))
+	}
+	if err == nil {
+		l.conv.static, err = l.addStatic(c.Filters)
+	}
 	return err
 }

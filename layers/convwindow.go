@@ -13,6 +13,7 @@ type convolution struct {
 	windows    support.Windows
 	channels   int // of inputs
 	bias       *Weight
+	static     *static // or nil
 	activation activations.Func
 }
 

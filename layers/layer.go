@@ -152,6 +152,7 @@ type Base struct {
 	sublayers  []Layer
 	owner      *Base // of a sublayer
 	activityOf regularizers.Regularizer
+	observe    func(x *tensor.Tensor) // see Observe
 }
 
 func (b *Base) base() *Base { return b }
@@ -441,6 +442,9 @@ func Apply(l Layer, p Pass, x *tensor.Tensor) *tensor.Tensor {
 	call := func() *tensor.Tensor {
 		if !b.uncast {
 			x = support.CastFloats(x, b.policy.Compute)
+		}
+		if b.observe != nil {
+			b.observe(x)
 		}
 		return b.autocast(func() *tensor.Tensor { return l.Call(p, x) })
 	}

@@ -28,11 +28,35 @@ func (b *Base) addQuantized(matrix *Weight, shape Shape) (*quantized, error) {
 	return &quantized{scale}, err
 }
 
+// static is what a convolution whose policy is int8_static_from_P has besides its kernel of
+// int8: the scales that the kernel was multiplied by, and the scale and the zero point that
+// turn its input into int8.
+type static struct {
+	scale, inputsScale, inputsZeroPoint *Weight
+}
+
+// addStatic adds these weights to a convolution of some filters. It must be called in Build,
+// after the other weights are added.
+func (b *Base) addStatic(filters int) (*static, error) {
+	if !b.policy.Int8Static {
+		return nil, nil
+	}
+	var s static
+	var err error
+	if s.scale, err = b.AddWeight("kernel_scale", Shape{filters}, "ones", NonTrainable(), KeepDType()); err == nil {
+		s.inputsScale, err = b.AddWeight("inputs_scale", Shape{}, "ones", NonTrainable(), KeepDType())
+	}
+	if err == nil {
+		s.inputsZeroPoint, err = b.AddWeight("inputs_zero_point", Shape{}, "zeros", Int8())
+	}
+	return &s, err
+}
+
 // WeightsInFile returns the layer's own weights, without the weights of layers in it, in
 // the order of Keras's files. The order is the same as in Weights; in a quantized layer
 // it is the order in which the weights were made.
 func (b *Base) WeightsInFile() []*Weight {
-	if b.policy.Int8 {
+	if b.policy.HasInt8() {
 		return b.weights
 	}
 	own := &Base{weights: b.weights}
@@ -102,29 +126,35 @@ func Quantize(l Layer) error {
 	}
 	q := l.(quantizer)
 	place, reduced, shape := q.matrix()
-	old := *place
-	values, err := old.Variable.Float64s()
+	scale, err := b.quantize(place, reduced, shape, b.policy.Compute)
 	if err != nil {
 		return fail(err)
 	}
+	b.policy, b.named, b.follows = to, true, false
+	q.setQuantized(to.Name, &quantized{scale})
+	return nil
+}
+
+// quantize replaces a weight by one of int8 and adds its scales, of the given shape, which
+// layers read in type compute. Numbers share a scale over the reduced axes.
+func (b *Base) quantize(place **Weight, reduced []int, shape Shape, compute dtype.DType) (scale *Weight, err error) {
+	old := *place
+	values, err := old.Variable.Float64s()
+	if err != nil {
+		return nil, err
+	}
 	integers, scales := quantizeAbsMax(values, old.Shape(), reduced)
-	replaced := &Weight{local: old.local, compute: dtype.Int8}
-	replaced.Variable = tensor.NewVariable(old.Name(), dtype.Int8, old.Shape(), nil)
-	scale := &Weight{local: old.local + "_scale", compute: b.policy.Compute}
-	scale.Variable = tensor.NewVariable(old.Name()+"_scale", old.DType(), shape, func(dst []float64) error {
-		for i := range dst { // as in a layer that is built with the policy
-			dst[i] = 1
-		}
-		return nil
-	})
-	for _, w := range []*Weight{replaced, scale} {
-		w.SetTrainable(false)
+	store := old.DType()
+	if compute == dtype.Float32 { // as KeepDType
+		store = dtype.Promote(store, compute)
 	}
-	if err := replaced.Set(integers); err != nil {
-		return fail(err)
+	if scale, err = b.constantWeight(old.local+"_scale", store, shape, scales); err != nil {
+		return nil, err
 	}
-	if err := scale.Set(scales); err != nil {
-		return fail(err)
+	scale.compute = compute
+	replaced, err := b.constantWeight(old.local, dtype.Int8, old.Shape(), integers)
+	if err != nil {
+		return nil, err
 	}
 	for i, w := range b.weights {
 		if w == old {
@@ -133,9 +163,105 @@ func Quantize(l Layer) error {
 	}
 	*place = replaced
 	b.weights = append(b.weights, scale)
+	return scale, nil
+}
+
+// constantWeight returns a weight that is not trainable. The layer does not have it yet.
+func (b *Base) constantWeight(local string, d dtype.DType, shape Shape, values []float64) (*Weight, error) {
+	w := &Weight{local: local, compute: d}
+	w.Variable = tensor.NewVariable(b.Path()+"/"+local, d, shape, func(dst []float64) error {
+		if d != dtype.Int8 {
+			for i := range dst { // as in a layer that is built with the policy
+				dst[i] = 1
+			}
+		}
+		return nil
+	})
+	w.SetTrainable(false)
+	return w, w.Set(values)
+}
+
+// QuantizableStatic reports whether a layer has a statically quantized form, by its class:
+// that of Conv1D, Conv2D and Conv3D, which it does not share with types that embed them.
+func QuantizableStatic(l Layer) bool {
+	l, _ = Unwrap(l)
+	switch l.(type) {
+	case *Conv1D, *Conv2D, *Conv3D:
+		return true
+	}
+	return false
+}
+
+// QuantizeStatic replaces the kernel of l, a built Conv1D, Conv2D or Conv3D, by one of int8
+// with a scale for each filter, as [Quantize] does, and gives its input a scale and a zero
+// point: numbers from low to high, and 0, become integers from -128 to 127, and others are
+// clipped.
+//
+//	inputs_scale      = 255 / (max(high, 0) - min(low, 0)), 1 if that is 0
+//	inputs_zero_point = round(-128 - min(low, 0)·inputs_scale)
+//	q                 = inputs_zero_point + round(x·inputs_scale)
+//
+// The layer's policy P becomes int8_static_from_P. From then on it only predicts: it has no
+// gradient. Initializers, regularizers and constraints of the kernel stay in the config and
+// have no effect. It is an error for a layer of another class, one that is quantized or not
+// built, for policies that have no quantized form (see policy.Policy.Quantized), and if
+// low and high are no numbers of float32, or high is less than low.
+func QuantizeStatic(l Layer, low, high float64) error {
+	l, _ = Unwrap(l)
+	b := l.base()
+	fail := func(err error) error { return &tensor.Error{Path: b.Path(), Op: "QuantizeStatic", Err: err} }
+	var c *Conv1D
+	switch l := l.(type) {
+	case *Conv1D:
+		c = l
+	case *Conv2D:
+		c = (*Conv1D)(l)
+	case *Conv3D:
+		c = (*Conv1D)(l)
+	default:
+		return fail(fmt.Errorf("%s has no statically quantized form; Conv1D, Conv2D and Conv3D have", Class(l)))
+	}
+	if !b.built {
+		return fail(fmt.Errorf("the layer is not built; call it on data first"))
+	}
+	if !(math.Abs(low) <= math.MaxFloat32 && math.Abs(high) <= math.MaxFloat32 && low <= high) {
+		return fail(fmt.Errorf("inputs are from %g to %g, want two finite numbers in order", low, high))
+	}
+	to, err := b.policy.QuantizedStatic()
+	if err != nil {
+		return fail(err)
+	}
+	low, high = min(low, 0), max(high, 0)
+	inputsScale := float32(1)
+	if s := float32(255 / (high - low)); s <= math.MaxFloat32 {
+		inputsScale = s
+	}
+	zero := min(max(math.RoundToEven(-128-low*float64(inputsScale)), -128), 127)
+	var s static
+	if s.inputsScale, err = b.constantWeight("inputs_scale", dtype.Float32, Shape{}, []float64{float64(inputsScale)}); err != nil {
+		return fail(err)
+	}
+	if s.inputsZeroPoint, err = b.constantWeight("inputs_zero_point", dtype.Int8, Shape{}, []float64{zero}); err != nil {
+		return fail(err)
+	}
+	var reduced []int
+	for a := range len(c.kernel.Shape()) - 1 {
+		reduced = append(reduced, a)
+	}
+	if s.scale, err = b.quantize(&c.kernel, reduced, Shape{c.Filters}, dtype.Float32); err != nil {
+		return fail(err)
+	}
+	b.weights = append(b.weights, s.inputsScale, s.inputsZeroPoint)
 	b.policy, b.named, b.follows = to, true, false
-	q.setQuantized(to.Name, &quantized{scale})
+	c.DType, c.conv.static = to.Name, &s
 	return nil
+}
+
+// Observe makes later calls of l call f with its input first, in its compute type; nil ends
+// that. Calibration uses it.
+func Observe(l Layer, f func(x *tensor.Tensor)) {
+	l, _ = Unwrap(l)
+	l.base().observe = f
 }
 
 // quantizeAbsMax returns the integers of w and the scales that they share along the reduced axes, in the order of the axes that are left.

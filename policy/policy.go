@@ -58,10 +58,17 @@ type Policy struct {
 	// with scales (Keras: QuantizedDTypePolicy with mode "int8"). Layers of this policy
 	// only predict. Model.Quantize sets it.
 	Int8 bool
+	// Int8Static makes Conv1D, Conv2D and Conv3D store their kernels as 8-bit integers with
+	// scales, and with a scale and a zero point of their input. Layers of this policy only
+	// predict. Model.QuantizeStatic sets it. Keras has no such policy.
+	Int8Static bool
 }
 
 // String returns the policy as Keras prints it: <DTypePolicy "mixed_float16">.
 func (p Policy) String() string { return fmt.Sprintf("<DTypePolicy %q>", p.Name) }
+
+// HasInt8 reports whether layers store 8-bit integers: Int8 or Int8Static.
+func (p Policy) HasInt8() bool { return p.Int8 || p.Int8Static }
 
 // Mixed reports whether the compute type is narrower than the variable type.
 func (p Policy) Mixed() bool { return p.Compute.Size() < p.Variable.Size() }
@@ -71,6 +78,7 @@ func (p Policy) Mixed() bool { return p.Compute.Size() < p.Variable.Size() }
 // variables. A float type, such as float32 or bfloat16, is used for both. mixed_float8 is mixed_bfloat16 with 8-bit
 // products in Dense and EinsumDense. float8_from_P, Keras's form, adds 8-bit
 // products to another policy P. int8_from_P is the policy of layers that Model.Quantize has
+// quantized, and int8_static_from_P of convolutions that Model.QuantizeStatic has
 // quantized; P computes in float32 or bfloat16. auto_float16 and auto_bfloat16 are the
 // policies of Auto.
 func Parse(name string) (Policy, error) {
@@ -96,12 +104,14 @@ func Parse(name string) (Policy, error) {
 		p.Name, p.Float8 = name, true
 		return p, nil
 	}
-	if source, ok := strings.CutPrefix(name, int8From); ok {
-		p, err := Parse(source)
-		if err != nil {
-			return Policy{}, fmt.Errorf("policy: unknown policy %q; want one such as int8_from_float32", name)
+	for _, form := range []string{int8From, int8StaticFrom} {
+		if source, ok := strings.CutPrefix(name, form); ok {
+			p, err := Parse(source)
+			if err != nil {
+				return Policy{}, fmt.Errorf("policy: unknown policy %q; want one such as %sfloat32", name, form)
+			}
+			return p.quantized(form)
 		}
-		return p.Quantized()
 	}
 	d, err := dtype.Parse(name)
 	if err != nil || !d.IsFloat() {
@@ -116,15 +126,23 @@ var known = []string{"mixed_float16", "mixed_bfloat16", "mixed_float32", "mixed_
 const (
 	float8From = "float8_from_"
 	int8From   = "int8_from_"
+
+	int8StaticFrom = "int8_static_from_"
 )
 
 // Quantized returns the policy of a layer of policy p whose weights are quantized to int8:
 // int8_from_P. As in Keras it is an error for compute type float16, whose products with
 // scales overflow. It is one for float64 and for policies that are automatic or have
 // 8-bit products, too.
-func (p Policy) Quantized() (Policy, error) {
+func (p Policy) Quantized() (Policy, error) { return p.quantized(int8From) }
+
+// QuantizedStatic returns the policy of a convolution of policy p that is quantized to int8
+// statically: int8_static_from_P. It is an error where Quantized returns one.
+func (p Policy) QuantizedStatic() (Policy, error) { return p.quantized(int8StaticFrom) }
+
+func (p Policy) quantized(form string) (Policy, error) {
 	switch {
-	case p.Int8:
+	case p.HasInt8():
 		return Policy{}, fmt.Errorf("policy: %s is quantized already", p.Name)
 	case p.Float8 || p.Auto != dtype.Invalid:
 		return Policy{}, fmt.Errorf("policy: there is no int8 form of %s; want float32, mixed_bfloat16 or bfloat16", p.Name)
@@ -133,7 +151,7 @@ func (p Policy) Quantized() (Policy, error) {
 	case p.Variable == dtype.Float64:
 		return Policy{}, fmt.Errorf("policy: there is no int8 form of %s, whose scales would be float64; want float32, mixed_bfloat16 or bfloat16", p.Name)
 	}
-	p.Name, p.Int8 = int8From+p.Name, true
+	p.Name, p.Int8, p.Int8Static = form+p.Name, form == int8From, form == int8StaticFrom
 	return p, nil
 }
 
@@ -143,8 +161,8 @@ func (p Policy) Source() string {
 	switch {
 	case p.Auto != dtype.Invalid:
 		return Float32
-	case p.Int8:
-		return strings.TrimPrefix(p.Name, int8From)
+	case p.HasInt8():
+		return strings.TrimPrefix(strings.TrimPrefix(p.Name, int8From), int8StaticFrom)
 	case !p.Float8:
 		return p.Name
 	case p.Name == "mixed_float8":

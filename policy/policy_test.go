@@ -46,9 +46,9 @@ func TestParse(t *testing.T) {
 
 func TestFloat8(t *testing.T) {
 	for name, want := range map[string]Policy{
-		"mixed_float8":               {"mixed_float8", dtype.BFloat16, dtype.Float32, true, dtype.Invalid, false},
-		"float8_from_mixed_bfloat16": {"float8_from_mixed_bfloat16", dtype.BFloat16, dtype.Float32, true, dtype.Invalid, false},
-		"float8_from_float32":        {"float8_from_float32", dtype.Float32, dtype.Float32, true, dtype.Invalid, false},
+		"mixed_float8":               {"mixed_float8", dtype.BFloat16, dtype.Float32, true, dtype.Invalid, false, false},
+		"float8_from_mixed_bfloat16": {"float8_from_mixed_bfloat16", dtype.BFloat16, dtype.Float32, true, dtype.Invalid, false, false},
+		"float8_from_float32":        {"float8_from_float32", dtype.Float32, dtype.Float32, true, dtype.Invalid, false, false},
 	} {
 		if p, err := Parse(name); err != nil || p != want {
 			t.Errorf("Parse(%q): got %v, %v, want %v", name, p, err, want)

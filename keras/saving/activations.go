@@ -131,7 +131,7 @@ func activationText(o *object, around any) (string, error) {
 		return "", fmt.Errorf("%s: dtype: %w", o.Class, err)
 	}
 	outer, err := policyOf(around)
-	outer = strings.TrimPrefix(outer, int8From) // an activation has no quantized form
+	outer = source(outer) // an activation has no quantized form
 	if err == nil && own != "" && outer != "" && own != outer {
 		return "", fmt.Errorf("got a layer %s of policy %s in one of %s, want one policy", o.Class, own, outer)
 	}

@@ -56,7 +56,7 @@ func quantizedWithin(all []layers.Layer) error {
 		}
 		fields := layers.InFields(l)
 		for _, s := range layers.BaseOf(l).Sublayers() {
-			if b := layers.BaseOf(s); b.Policy().Int8 && !slices.Contains(fields, s) {
+			if b := layers.BaseOf(s); b.Policy().HasInt8() && !slices.Contains(fields, s) {
 				return fmt.Errorf("layer %s is quantized, which .keras files cannot say of a layer within a %s; save weights with SaveWeights, and quantize the model before LoadWeights", b.Path(), layers.Class(l))
 			}
 			if err := quantizedWithin([]layers.Layer{s}); err != nil {

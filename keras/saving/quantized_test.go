@@ -185,3 +185,74 @@ func TestQuantized(t *testing.T) {
 		})
 	}
 }
+
+// TestQuantizedStatic: a file holds a statically quantized model, which predicts the same
+// bits, and says what Keras refuses to load.
+func TestQuantizedStatic(t *testing.T) {
+	ctx := context.Background()
+	numbers := make([]float32, 6*7*7*2)
+	for i := range numbers {
+		numbers[i] = float32(math.Sin(float64(i)))
+	}
+	x := keras.NewTensor(numbers, 6, 7, 7, 2)
+	for _, name := range []string{"float32", "mixed_bfloat16"} {
+		t.Run(name, func(t *testing.T) {
+			m := keras.Sequential(
+				&layers.Conv2D{Filters: 4, KernelSize: layers.PerAxis{3}, Activation: "relu", DType: name},
+				&layers.BatchNormalization{DType: name},
+				&layers.Conv2D{Filters: 3, KernelSize: layers.PerAxis{2}, UseBias: new(false), DType: name},
+				&layers.Flatten{}, &layers.Dense{Units: 2, DType: name})
+			predict := func(m *keras.Model) []float32 {
+				y, err := m.Predict(ctx, x)
+				if err != nil {
+					t.Fatal(err)
+				}
+				v, err := y.Values()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return v
+			}
+			predict(m)
+			if err := m.QuantizeStatic(ctx, keras.FromTensors(x, nil, nil).Batch(2), keras.CalibrationConfig{}); err != nil {
+				t.Fatal(err)
+			}
+			want := predict(m)
+			path := filepath.Join(t.TempDir(), "static.keras")
+			if err := saving.Save(path, m); err != nil {
+				t.Fatal(err)
+			}
+			loaded, err := saving.Load(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameWeights(t, loaded, m)
+			if got := predict(loaded); !slices.Equal(got, want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+			if got := layers.BaseOf(loaded.Layers()[0]).Policy().Name; got != "int8_static_from_"+name {
+				t.Errorf("got policy %s", got)
+			}
+			other, err := loaded.Clone("")
+			if err != nil {
+				t.Fatal(err)
+			}
+			weights := filepath.Join(t.TempDir(), "static.weights.h5")
+			if err := saving.SaveWeights(weights, m); err != nil {
+				t.Fatal(err)
+			}
+			if err := saving.LoadWeights(weights, other); err != nil {
+				t.Fatal(err)
+			}
+			sameWeights(t, other, m)
+			z, err := zip.OpenReader(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer z.Close()
+			if config := string(memberOf(t, &z.Reader, "config.json")); !strings.Contains(config, `"mode":"int8_static"`) && !strings.Contains(config, `"mode": "int8_static"`) {
+				t.Errorf("the mode is not in %s", config)
+			}
+		})
+	}
+}

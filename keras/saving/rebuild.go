@@ -33,14 +33,11 @@ func rebuildWith(b *builder, o *object, c config) (*keras.Model, error) {
 	if c.policy != nil {
 		general := generalPolicy(o)
 		b.repolicy = func(name string) string {
-			source, quantized := strings.CutPrefix(name, int8From)
-			switch {
-			case source != general && name != "":
+			if name != "" && source(name) != general {
 				return name
-			case !quantized:
-				return c.policy.Name
 			}
-			return int8From + c.policy.Name // an error of the layer where there is none
+			// An error of the layer where there is no quantized form.
+			return strings.TrimSuffix(name, source(name)) + c.policy.Name
 		}
 	}
 	return b.model(o, 0)
@@ -64,7 +61,7 @@ func generalPolicy(o *object) (general string) {
 			return
 		}
 		if p, err := policyOf(o.Config["dtype"]); err == nil && o.Class != "InputLayer" {
-			p = strings.TrimPrefix(p, int8From)
+			p = source(p)
 			if counts[p] == 0 {
 				order = append(order, p)
 			}

@@ -117,8 +117,10 @@ func toKeras(o *object) error {
 		o.Config["dtype"] = "int64" // in Keras the type of the result
 	}
 	dtype, _ := o.Config["dtype"].(string)
-	if p, err := policy.Parse(dtype); err == nil && p.Int8 {
-		o.Config["quantization_config"] = quantization()
+	if p, err := policy.Parse(dtype); err == nil && p.HasInt8() {
+		if p.Int8 {
+			o.Config["quantization_config"] = quantization()
+		}
 		dtype = p.Source() // of an activation that is a layer
 	}
 	for name, value := range o.Config {
@@ -421,7 +423,7 @@ func (t *translation) ours(o *object, depth int) ([]byte, error) {
 			if err != nil {
 				return nil, fmt.Errorf("layers: %s: field %q: %w", o.Class, name, err)
 			}
-			if p == "string" || strings.HasPrefix(p, "int") && !strings.HasPrefix(p, int8From) {
+			if p == "string" || strings.HasPrefix(p, "int") && !isQuantized(p) {
 				continue // of the result of a lookup or hash
 			}
 			if p = repolicy(p); p != "" {
@@ -519,8 +521,20 @@ func fieldsOf(class string) (map[string]bool, error) {
 // have, Keras's default.
 const amaxHistory = 1024
 
-// int8From begins the names of policies of quantized layers.
-const int8From = "int8_from_"
+// quantizedForms are what the names of policies of quantized layers begin with, by their
+// modes in files. Keras does not know the mode of static ones, and refuses the file.
+var quantizedForms = map[string]string{"int8": "int8_from_", "int8_static": "int8_static_from_"}
+
+// isQuantized reports whether p is the name of a policy of quantized layers.
+func isQuantized(p string) bool { return source(p) != p }
+
+// source is the policy that p, of quantized layers, is made from; p for other policies.
+func source(p string) string {
+	for _, form := range quantizedForms {
+		p = strings.TrimPrefix(p, form)
+	}
+	return p
+}
 
 // quantization is the quantization_config of quantized layers, Keras's default.
 func quantization() object {
@@ -581,9 +595,13 @@ func policyObject(name string) object {
 		return object{Module: "keras.dtype_policies", Class: "QuantizedFloat8DTypePolicy", Config: map[string]any{
 			"mode": "float8", "source_name": p.Source(), "amax_history_length": amaxHistory}}
 	}
-	if p, err := policy.Parse(name); err == nil && p.Int8 {
+	if p, err := policy.Parse(name); err == nil && p.HasInt8() {
+		mode := "int8"
+		if p.Int8Static {
+			mode = "int8_static"
+		}
 		return object{Module: "keras.dtype_policies", Class: "QuantizedDTypePolicy", Config: map[string]any{
-			"mode": "int8", "source_name": p.Source()}}
+			"mode": mode, "source_name": p.Source()}}
 	}
 	if p, err := policy.Parse(name); err == nil {
 		name = p.Source()
@@ -615,10 +633,12 @@ func policyOf(v any) (string, error) {
 	if v, ok := v.(map[string]any); ok && v["class_name"] == "QuantizedDTypePolicy" {
 		if c, ok := v["config"].(map[string]any); ok {
 			source, _ := c["source_name"].(string)
-			if mode := c["mode"]; mode != "int8" {
-				return "", fmt.Errorf("quantization mode is %s, want int8", safeio.Text(mode))
+			mode, _ := c["mode"].(string)
+			form, ok := quantizedForms[mode]
+			if !ok {
+				return "", fmt.Errorf("quantization mode is %s, want int8 or int8_static", safeio.Text(c["mode"]))
 			}
-			return int8From + source, nil
+			return form + source, nil
 		}
 	}
 	return "", fmt.Errorf("got %s, want a DTypePolicy", safeio.Text(v))

@@ -63,7 +63,17 @@ func (w *Windows) Pads(x *tensor.Tensor) (word string, low, high []int) {
 
 // Conv slides kernels over x, channels last.
 func (w *Windows) Conv(x, kernel *tensor.Tensor, groups int) *tensor.Tensor {
+	return x.Conv(kernel, w.options(x, groups))
+}
+
+// QuantizedConv is Conv with a kernel of int8 and its scales, and with the scale and the
+// zero point of x.
+func (w *Windows) QuantizedConv(x, kernel, scale, inputScale, zero *tensor.Tensor, groups int) *tensor.Tensor {
+	return x.QuantizedConv(kernel, scale, inputScale, zero, w.options(x, groups))
+}
+
+func (w *Windows) options(x *tensor.Tensor, groups int) tensor.ConvOptions {
 	o := tensor.ConvOptions{Stride: w.Stride, Dilation: w.Dilation, Groups: groups}
 	o.Padding, o.Low, o.High = w.Pads(x)
-	return x.Conv(kernel, o)
+	return o
 }
