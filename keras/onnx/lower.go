@@ -342,7 +342,7 @@ func init() {
 		op.Const: lowerConst, op.Iota: lowerIota, op.Cast: lowerCast,
 		op.Barrier:   func(e *exporter, _, _ *ir.Value, in []string) string { return e.emit("Identity", in[:1]) },
 		op.AllFinite: lowerAllFinite,
-		op.MatMul:    lowerMatMul, op.Conv: lowerConv, op.ConvInputGrad: lowerConvTranspose,
+		op.MatMul:    lowerMatMul, op.Conv: lowerConv, op.QuantizedConv: lowerQuantizedConv, op.ConvInputGrad: lowerConvTranspose,
 		op.MaxPool: lowerPool, op.AvgPool: lowerPool,
 		op.Softmax: lowerSoftmax, op.LogSoftmax: lowerSoftmax, op.LayerNorm: lowerLayerNorm, op.BatchNorm: lowerBatchNorm, op.Attention: lowerAttention,
 		op.RNN: lowerRNN, op.Result: lowerResult, joined: lowerJoined,

@@ -73,6 +73,20 @@ func (e *exporter) cropped(x string, v *ir.Value) (y string, low, high []int) {
 	return x, low, high
 }
 
+// lowerQuantizedConv writes the kernels in int8, and quantizes and dequantizes the input
+// around a Conv of floats. ONNX's scales are the reciprocals of Mezzo's.
+func lowerQuantizedConv(e *exporter, v, twin *ir.Value, in []string) string {
+	if d := v.Args[0].Type.DType; d != dtype.Float32 {
+		e.fail("it quantizes %v, which ONNX has no node for; export a model that was quantized under float32", d)
+	}
+	last := len(v.Type.Shape) - 1
+	step := e.emit("Reciprocal", in[3:4])
+	x := e.emit("QuantizeLinear", []string{in[0], step, in[4]})
+	x = e.emit("DequantizeLinear", []string{x, step, in[4]})
+	w := e.emit("DequantizeLinear", []string{in[1], e.emit("Reciprocal", in[2:3])}, intAttr("axis", last))
+	return lowerConv(e, v, twin, []string{x, w})
+}
+
 func lowerConv(e *exporter, v, _ *ir.Value, in []string) string {
 	n := len(v.Type.Shape) - 2
 	first, last := channels(n)

@@ -49,7 +49,7 @@ var elementTypes = map[int64]struct {
 // elements has ONNX's element type of each type of Mezzo.
 var elements = map[dtype.DType]int64{
 	dtype.Float32: typeFloat, dtype.Uint8: typeUint8, dtype.Int32: typeInt32, dtype.Int64: typeInt64, dtype.Bool: typeBool,
-	dtype.Float16: typeFloat16, dtype.Float64: typeDouble, dtype.BFloat16: typeBFloat16,
+	dtype.Int8: typeInt8, dtype.Float16: typeFloat16, dtype.Float64: typeDouble, dtype.BFloat16: typeBFloat16,
 }
 
 // elementSize returns the bytes of an element, 0 for types that are not read.

@@ -455,3 +455,37 @@ func TestSamePlan(t *testing.T) {
 		}
 	}
 }
+
+// TestExportQuantized: a statically quantized convolution is exported with its kernel in
+// int8, between nodes that quantize and dequantize. What they compute in floats differs by
+// rounding alone, unless a number lies between two integers: none does here.
+func TestExportQuantized(t *testing.T) {
+	m := keras.Sequential(
+		&layers.Conv2D{Filters: 5, KernelSize: layers.PerAxis{3}, Padding: "same", Activation: "relu"}, &layers.BatchNormalization{},
+		&layers.Conv2D{Filters: 4, KernelSize: layers.PerAxis{2}, Strides: layers.PerAxis{2}, UseBias: new(false)}, &layers.Flatten{}, &layers.Dense{Units: 3})
+	x := sample([]op.Type{parseType("float32[4 7 8 3]")}, 4)
+	if err := m.Build(7, 8, 3); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.QuantizeStatic(context.Background(), keras.FromTensors(x, nil, nil).Batch(2), keras.CalibrationConfig{Filters: []string{"conv"}}); err != nil {
+		t.Fatal(err)
+	}
+	roundTrip(t, "quantized", m, ExportOptions{}, x, 1e-6)
+	var b bytes.Buffer
+	if err := Write(&b, m, ExportOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := decodeModel(b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	int8s := 0
+	for _, i := range p.graph.initializers {
+		if i.typ == typeInt8 && len(i.dims) == 4 {
+			int8s++
+		}
+	}
+	if int8s != 2 {
+		t.Errorf("%d kernels are int8, want 2", int8s)
+	}
+}
