@@ -60,6 +60,7 @@ var (
 	worst    = flag.Int("worst", 20, "how many of the worst rows -random prints")
 	memory   = flag.Bool("memory", false, "print what training steps need in memory, instead of times")
 	single   = flag.Int("latency", 0, "time so many single calls of each of -rows, and print the 50th and 99th percentile")
+	int8s    = flag.Bool("int8", false, "quantize the models of -rows that predict to 8-bit integers (Model.QuantizeStatic), as onnxruntime's peer does; not under mixed_float16")
 	examined = flag.Bool("doctor", false, "print what it costs to examine training steps (keras/doctor), in steps under float32")
 )
 

@@ -25,13 +25,21 @@ func predictions() []row {
 // predict makes a row of Model.Predict for batch samples, each of macs multiplications;
 // make returns the model and a batch.
 func predict(name string, batch, macs int, s spec, make func() (*keras.Model, *keras.Tensor, error)) row {
-	s["kind"], s["batch"], s["model"] = "predict", batch, name
+	s["kind"], s["batch"], s["model"], s["int8"] = "predict", batch, name, *int8s
 	return row{
 		name: fmt.Sprintf("predict-%s-b%d", name, batch), spec: s, flops: 2 * float64(batch*macs),
 		build: func(ctx context.Context) (func() error, error) {
 			m, x, err := make()
 			if err != nil {
 				return nil, err
+			}
+			if *int8s {
+				if _, err := m.Predict(ctx, x); err != nil { // builds it
+					return nil, err
+				}
+				if err := m.QuantizeStatic(ctx, keras.FromTensors(x, nil, nil).Batch(batch), keras.CalibrationConfig{}); err != nil {
+					return nil, err
+				}
 			}
 			return func() error {
 				y, err := m.Predict(ctx, x)

@@ -1,6 +1,6 @@
 // Command quantize trains a digit classifier, replaces its weights by 8-bit
-// integers with Model.Quantize, and compares both models: the program of
-// docs/quantization.md.
+// integers with Model.Quantize, or with Model.QuantizeStatic where it has
+// convolutions, and compares both models: the program of docs/quantization.md.
 package main
 
 import (
@@ -24,7 +24,9 @@ import (
 
 var (
 	policyName = flag.String("policy", "float32", "policy of the training: float32 or mixed_bfloat16")
-	units      = flag.Int("units", 512, "units of the hidden layers")
+	modelName  = flag.String("model", "dense", "model: dense, three dense layers, or cnn, two convolutions and a dense layer, quantized statically")
+	units      = flag.Int("units", 512, "units of the hidden layers of the dense model")
+	method     = flag.String("method", keras.CalibrationMinMax, "calibration of the cnn: min_max, percentile or mse")
 	epochs     = flag.Int("epochs", 3, "epochs")
 	data       = flag.String("data", "digits", `data: "digits" (built in), "mnist" (downloaded once), or a directory with the MNIST files`)
 )
@@ -51,6 +53,23 @@ func run(ctx context.Context) error {
 		&layers.Dense{Units: *units, Activation: "relu"},
 		&layers.Dense{Units: 10},
 	)
+	switch *modelName {
+	case "dense":
+	case "cnn":
+		model = keras.Sequential(
+			&layers.Reshape{TargetShape: []int{28, 28, 1}},
+			&layers.Conv2D{Filters: 32, KernelSize: layers.PerAxis{3}, Activation: "relu"},
+			&layers.MaxPooling2D{},
+			&layers.Conv2D{Filters: 64, KernelSize: layers.PerAxis{3}, UseBias: new(false)},
+			&layers.BatchNormalization{},
+			&layers.ReLU{},
+			&layers.MaxPooling2D{},
+			&layers.Flatten{},
+			&layers.Dense{Units: 10},
+		)
+	default:
+		return fmt.Errorf("-model is %q, want dense or cnn", *modelName)
+	}
 	err := model.Compile(keras.CompileConfig{
 		Loss:      &losses.SparseCategoricalCrossentropy{FromLogits: true},
 		Optimizer: &optimizers.Adam{},
@@ -90,7 +109,13 @@ func run(ctx context.Context) error {
 	if err := report("float"); err != nil {
 		return err
 	}
-	if err := model.Quantize("int8"); err != nil {
+	if *modelName == "cnn" {
+		// Inputs of convolutions get scales from predictions of 512 samples.
+		err = model.QuantizeStatic(ctx, train.Take(512), keras.CalibrationConfig{Method: *method})
+	} else {
+		err = model.Quantize("int8")
+	}
+	if err != nil {
 		return err
 	}
 	if err := report("int8"); err != nil {

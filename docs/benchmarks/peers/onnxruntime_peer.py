@@ -1,4 +1,5 @@
-"""ONNX Runtime's side of examples/bench: predictions in float32. See peer.py and README.md.
+"""ONNX Runtime's side of examples/bench: predictions in float32, and with -int8 those of
+quantize_static with the input as the data for calibration. See peer.py and README.md.
 
     python onnxruntime_peer.py THREADS
 """
@@ -10,6 +11,25 @@ import onnx_files
 import peer
 
 
+class Once:
+    """Data for calibration: one batch."""
+
+    def __init__(self, x):
+        self.left = [x]
+
+    def get_next(self):
+        return self.left.pop() if self.left else None
+
+
+def quantized(path, x):
+    from onnxruntime.quantization import QuantFormat, QuantType, quant_pre_process, quantize_static
+
+    prepared, out = path + ".prepared.onnx", path + ".int8.onnx"
+    quant_pre_process(path, prepared)
+    quantize_static(prepared, out, Once(x), quant_format=QuantFormat.QDQ, per_channel=True, activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8)
+    return out
+
+
 def start(s, policy):
     if s["kind"] != "predict" or policy != "float32":
         return {}
@@ -17,6 +37,8 @@ def start(s, policy):
     def setting(spin):
         def build():
             path, x = onnx_files.export(s)
+            if s.get("int8"):
+                path = quantized(path, x)
             o = onnxruntime.SessionOptions()
             o.intra_op_num_threads = int(sys.argv[1])
             o.add_session_config_entry("session.intra_op.allow_spinning", spin)
