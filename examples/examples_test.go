@@ -4,6 +4,7 @@ package examples_test
 
 import (
 	"debug/elf"
+	"flag"
 	"fmt"
 	"log"
 	"os"
@@ -86,6 +87,16 @@ func TestStatic(t *testing.T) {
 	}
 }
 
+var every = flag.Bool("every", false, "run each program under three policies, not under mixed_float16 alone, as CI does")
+
+// policies are those to run a program under.
+func policies() []string {
+	if *every {
+		return []string{"float32", "mixed_bfloat16", "mixed_float16"}
+	}
+	return []string{"mixed_float16"}
+}
+
 // build compiles an example and returns a function that runs it.
 func build(t *testing.T, name string) func(args ...string) string {
 	t.Helper()
@@ -150,7 +161,7 @@ func TestDistributed(t *testing.T) {
 
 func TestGuide(t *testing.T) {
 	run := build(t, "guide")
-	for _, policy := range []string{"float32", "mixed_bfloat16", "mixed_float16"} {
+	for _, policy := range policies() {
 		out := run("-policy", policy, "-epochs", "3", "-batch", "128")
 		if got := last(t, out, "Test accuracy:"); got < 0.85 {
 			t.Errorf("%s: got test accuracy %v, want 0.85 or more", policy, got)
@@ -219,7 +230,7 @@ func TestMNISTCNN(t *testing.T) {
 	if got := last(t, run("-epochs", "1", "-rate", "1e-9"), "Training accuracy:"); got > 0.3 {
 		t.Errorf("got training accuracy %v with a learning rate of 1e-9, want that of a guess", got)
 	}
-	for _, policy := range []string{"float32", "mixed_bfloat16", "mixed_float16"} {
+	for _, policy := range policies() {
 		out := run("-policy", policy, "-epochs", "1")
 		if got := last(t, out, "Parameters:"); got != 9098 {
 			t.Errorf("%s: got %v parameters, want 9098", policy, got)
@@ -267,8 +278,11 @@ func TestMNISTCNNLint(t *testing.T) {
 // hold comes down like that of float32, because the loss scale falls.
 func TestRossmann(t *testing.T) {
 	run := build(t, "rossmann")
-	want := 0.0
-	for _, policy := range []string{"float32", "mixed_bfloat16", "mixed_float16"} {
+	want, names := 0.0, policies()
+	if !*every {
+		names = append([]string{"float32"}, names...)
+	}
+	for _, policy := range names {
 		out := run("-policy", policy, "-rows", "4000", "-batch", "256", "-epochs", "8", "-rate", "0.02")
 		first, end := last(t, out, "Loss of the epochs: ["), last(t, out, "Test loss:")
 		if first < 1e7 || end > 0.9*first {
@@ -288,7 +302,7 @@ func TestRossmann(t *testing.T) {
 
 func TestUNet(t *testing.T) {
 	run := build(t, "unet")
-	for _, policy := range []string{"float32", "mixed_bfloat16", "mixed_float16"} {
+	for _, policy := range policies() {
 		out := run("-policy", policy, "-images", "80", "-epochs", "3", "-batch", "4")
 		if got := last(t, out, "Test IoU:"); got < 0.4 {
 			t.Errorf("%s: got an IoU of %v, want 0.4 or more", policy, got)
@@ -301,7 +315,7 @@ func TestBERT(t *testing.T) {
 	if out := run("-texts", "100", "-epochs", "1", "-steps", "2", "-remat"); !strings.Contains(out, "Test loss:") {
 		t.Errorf("-remat: got\n%s", out)
 	}
-	for _, policy := range []string{"float32", "mixed_bfloat16", "mixed_float16"} {
+	for _, policy := range policies() {
 		out := run("-policy", policy, "-texts", "900", "-epochs", "3")
 		// A guess has a loss of 2·ln 40 = 7.4.
 		if got := last(t, out, "Test loss:"); got > 5.5 {
