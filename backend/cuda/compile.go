@@ -102,6 +102,9 @@ func compile(d *Device, g *ir.Graph) (made *Program, err error) {
 		p.ends[i] = len(b.pending)
 	}
 	b.flushUpdates()
+	if d.broken != nil {
+		return nil, d.broken
+	}
 	b.base = aligned(b.bytes)
 	p.bytes = max(1, b.base+b.scratch)
 	what := fmt.Sprintf("the working memory of a program (%d bytes for its values, %d for constants and kernels): ", g.ArenaBytes, p.bytes-g.ArenaBytes)
@@ -238,7 +241,8 @@ func (b *builder) finish(constants []byte, at int) error {
 			return err
 		}
 	}
-	return p.device.stream.CopyIn(p.memory+api.Ptr(at), constants)
+	// The driver may read memory that is not pinned when it gets there.
+	return errors.Join(p.device.stream.CopyIn(p.memory+api.Ptr(at), constants), p.device.stream.Wait())
 }
 
 // word is the value of a parameter; of those that only Run knows, it is an

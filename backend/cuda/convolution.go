@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/api"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/cudnn"
@@ -68,6 +69,7 @@ func (d *Device) convolution(p cudnn.Problem) *cudnn.Convolution {
 	}
 	if err != nil {
 		c = nil // our own kernels have every convolution
+		d.noteBroken(fmt.Sprintf("a convolution %+v", p))
 	}
 	d.dnn.chosen[p] = c
 	return c

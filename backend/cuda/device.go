@@ -92,8 +92,13 @@ type Device struct {
 
 	copies  api.Stream // from the host
 	stageMu sync.Mutex
-	stages  []*staging // that nobody fills or reads, oldest first
-	pinned  int        // bytes of all staging
+	stages  []*staging  // that nobody fills or reads, oldest first
+	pinned  int         // bytes of all staging
+	events  []api.Event // of staging that was freed
+
+	maxPinned int // bytes of the host that are kept pinned, if so few will do
+
+	broken error // of the GPU, while a library's algorithms were tried
 
 	limit atomic.Int64 // of memory, in bytes; 0: what the GPU has
 
@@ -110,7 +115,7 @@ func Open(ordinal int) (*Device, error) {
 	}
 	d := &Device{
 		gpu: gpu, modules: map[string]api.Module{}, functions: map[string]api.Function{},
-		idle: map[int][]api.Ptr{}, programs: map[int]*Program{},
+		idle: map[int][]api.Ptr{}, programs: map[int]*Program{}, maxPinned: maxPinned,
 	}
 	text, err := kernels.PTX("functions", d.capability())
 	if err != nil {
@@ -206,6 +211,9 @@ func (d *Device) take(bytes int, what string) (api.Ptr, error) {
 	}
 	if err == nil {
 		return p, nil
+	}
+	if !errors.Is(err, api.ErrOutOfMemory) {
+		return 0, fmt.Errorf("cuda: %s%w", what, err)
 	}
 	free, _ := d.gpu.Free()
 	return 0, fmt.Errorf("cuda: %s%d bytes do not fit into the %d free ones of %d on %s: %w", what, bytes, free, d.gpu.Bytes, d.gpu.Name, err)
@@ -320,7 +328,7 @@ func (d *Device) Close() error {
 		for _, m := range d.modules {
 			err = errors.Join(err, m.Close())
 		}
-		for _, e := range d.marks {
+		for _, e := range slices.Concat(d.marks[:], d.events) {
 			err = errors.Join(err, e.Close())
 		}
 		return errors.Join(err, d.copies.Close(), d.stream.Close(), d.gpu.Close())

@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/api"
@@ -73,9 +74,19 @@ func (d *Device) product(p cublaslt.Problem) *cublaslt.Matmul {
 	}
 	if err != nil {
 		m = nil // our own kernels have every product
+		d.noteBroken(fmt.Sprintf("a product %+v", p))
 	}
 	d.lt.chosen[p] = m
 	return m
+}
+
+// noteBroken keeps the error of a GPU that failed while the library's algorithms for
+// something were tried: libraries turn it into one of their own, but everything that
+// comes after it fails as well.
+func (d *Device) noteBroken(what string) {
+	if err := d.stream.Wait(); err != nil && d.broken == nil {
+		d.broken = fmt.Errorf("cuda: the GPU failed while algorithms for %s were tried: %w", what, err)
+	}
 }
 
 var errNoAlgorithm = errors.New("cuda: no algorithm of the library works")

@@ -43,7 +43,7 @@ type staging struct {
 
 const (
 	maxStage  = 64 << 20  // bytes that are copied at a time
-	maxPinned = 512 << 20 // bytes of the host that are kept pinned, if so few will do
+	maxPinned = 512 << 20 // of Device.maxPinned
 )
 
 // stage takes pinned memory of at least so many bytes.
@@ -73,13 +73,13 @@ func (d *Device) stage(bytes int) (*staging, error) {
 				oldest = s
 			}
 		}
-		if d.pinned+n <= maxPinned || len(d.stages) == 0 {
+		if d.pinned+n <= d.maxPinned || len(d.stages) == 0 {
 			memory, err := api.AllocPinned(n)
 			if err != nil {
 				return nil, fmt.Errorf("cuda: pinned memory: %w", err)
 			}
 			d.pinned += n
-			event, err := api.NewEvent()
+			event, err := d.newEvent()
 			return &staging{memory, event}, err
 		}
 		if oldest != nil {
@@ -101,12 +101,24 @@ func (d *Device) unstage(s *staging) {
 	d.stages = append(d.stages, s)
 }
 
-// unpin frees the pinned memory that is not in use.
+// newEvent returns an event that unpin has left, or makes one.
+func (d *Device) newEvent() (api.Event, error) {
+	if n := len(d.events); n > 0 {
+		e := d.events[n-1]
+		d.events = d.events[:n-1]
+		return e, nil
+	}
+	return api.NewEvent()
+}
+
+// unpin frees the pinned memory that is not in use. Its events stay: blocks that
+// no kernel has met since still name them.
 func (d *Device) unpin() error {
 	for _, s := range d.stages {
-		if err := errors.Join(s.event.Wait(), s.event.Close(), api.ReleasePinned(s.memory)); err != nil {
+		if err := errors.Join(s.event.Wait(), api.ReleasePinned(s.memory)); err != nil {
 			return err
 		}
+		d.events = append(d.events, s.event)
 		d.pinned -= len(s.memory)
 	}
 	d.stages = nil

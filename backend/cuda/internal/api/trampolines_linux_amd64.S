@@ -93,6 +93,7 @@ name_\name:
 	trampoline cuEventCreate
 	trampoline cuEventDestroy_v2
 	trampoline cuEventElapsedTime
+	trampoline cuEventElapsedTime_v2
 	trampoline cuEventQuery
 	trampoline cuEventRecord
 	trampoline cuEventSynchronize

@@ -73,6 +73,7 @@ const (
 	operationN, operationT            = 0, 1        // cublasOperation_t
 	epilogueDefault, epilogueRelu     = 1, 2        // cublasLtEpilogue_t
 	epilogueBias                      = 4           // added to those
+	schemeCompute, schemeAll          = 2, 7        // cublasLtReductionScheme_t
 	maxChoices                        = 8           // of algorithms
 )
 
@@ -205,8 +206,12 @@ func (h *Handle) Matmul(p Problem, workspace int) (*Matmul, error) {
 	m.h = h
 	var found C.int
 	m.choices = make([]C.mezzo_lt_choice, maxChoices)
+	schemes := schemeAll
+	if p.Out.Is16() { // the other schemes keep parts of a sum in the type of D
+		schemes = schemeCompute
+	}
 	align := [3]C.uint32_t{C.uint32_t(p.Align[1]), C.uint32_t(p.Align[0]), C.uint32_t(p.Align[2])}
-	status := C.mezzo_lt_heuristic(h.l.c, h.c, m.desc, m.a, m.b, m.d, C.uint64_t(workspace), &align[0], maxChoices, &m.choices[0], &found)
+	status := C.mezzo_lt_heuristic(h.l.c, h.c, m.desc, m.a, m.b, m.d, C.uint64_t(workspace), C.uint32_t(schemes), &align[0], maxChoices, &m.choices[0], &found)
 	if err = check("cublasLtMatmulAlgoGetHeuristic", status); err == nil && found == 0 {
 		err = &Error{"cublasLtMatmulAlgoGetHeuristic", 15}
 	}

@@ -57,13 +57,14 @@ void mezzo_lt_free(const mezzo_lt *l, void *desc, void *a, void *b, void *d) {
 	if (d) l->layout_destroy(d);
 }
 
-enum { MAX_WORKSPACE_BYTES = 1, MIN_ALIGNMENT_A = 5, MIN_ALIGNMENT_B, MIN_ALIGNMENT_C, MIN_ALIGNMENT_D };
+enum { MAX_WORKSPACE_BYTES = 1, REDUCTION_SCHEME_MASK = 3, MIN_ALIGNMENT_A = 5, MIN_ALIGNMENT_B, MIN_ALIGNMENT_C, MIN_ALIGNMENT_D };
 
-int mezzo_lt_heuristic(const mezzo_lt *l, void *handle, void *desc, void *a, void *b, void *d, uint64_t workspace, const uint32_t align[3], int n, mezzo_lt_choice *choices, int *found) {
+int mezzo_lt_heuristic(const mezzo_lt *l, void *handle, void *desc, void *a, void *b, void *d, uint64_t workspace, uint32_t schemes, const uint32_t align[3], int n, mezzo_lt_choice *choices, int *found) {
 	void *p;
 	int e = l->preference_create(&p);
 	if (e) return e;
 	e = l->preference_set(p, MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+	if (!e) e = l->preference_set(p, REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
 	for (int i = 0; !e && i < 4; i++) e = l->preference_set(p, MIN_ALIGNMENT_A + i, &align[i < 2 ? i : 2], sizeof align[0]);
 	if (!e) e = l->heuristic(handle, desc, a, b, d, d, p, n, choices, found);
 	l->preference_destroy(p);

@@ -2,6 +2,8 @@
 // loops, put on the fake driver's streams. Descriptions are checked as the real
 // library does, and every problem has three algorithms, of which the second one
 // wants workspace and makes zeros of NaNs in an activation, and the third fails.
+// Before them comes one that adds up two halves of a sum in the type of the result,
+// where a preference permits that.
 #include <cstdlib>
 #include <map>
 
@@ -27,6 +29,7 @@ struct Layout {
 struct Algo {
 	uint64_t number, unused[7];
 };
+enum { HALVES = 73 };
 struct Choice {
 	Algo algo;
 	size_t workspace;
@@ -75,11 +78,16 @@ API cublasLtMatrixLayoutGetAttribute(void *l, int a, void *v, size_t n, size_t *
 	else return INVALID_VALUE;
 	return SUCCESS;
 }
-API cublasLtMatmulPreferenceCreate(void **p) { *p = calloc(8, 8); return SUCCESS; }
-API cublasLtMatmulPreferenceDestroy(void *p) { free(p); return SUCCESS; }
+struct Preference {
+	uint64_t workspace = 0;
+	uint32_t schemes = 7; // of reduction: 1 in place, 2 in the compute type, 4 in the type of the result
+};
+API cublasLtMatmulPreferenceCreate(void **p) { *p = new Preference; return SUCCESS; }
+API cublasLtMatmulPreferenceDestroy(void *p) { delete (Preference *)p; return SUCCESS; }
 API cublasLtMatmulPreferenceSetAttribute(void *p, int a, const void *v, size_t n) {
 	if (n != (a == 1 ? 8 : 4)) return INVALID_VALUE;
-	if (a == 1) memcpy(p, v, 8);
+	if (a == 1) memcpy(&((Preference *)p)->workspace, v, 8);
+	if (a == 3) memcpy(&((Preference *)p)->schemes, v, 4);
 	return SUCCESS;
 }
 
@@ -105,14 +113,14 @@ static int fits(const Desc &desc, const Layout &a, const Layout &b, const Layout
 API cublasLtMatmulAlgoGetHeuristic(void *, void *desc, void *a, void *b, void *, void *d, void *preference, int wanted, Choice *list, int *found) {
 	*found = 0;
 	if (int e = fits(*(Desc *)desc, *(Layout *)a, *(Layout *)b, *(Layout *)d)) return e;
-	const size_t most = *(uint64_t *)preference;
+	const Preference &p = *(Preference *)preference;
 	const size_t workspace[3] = {0, 1000, 256};
-	for (int i = 0; i < 3 && *found < wanted; i++) {
-		if (workspace[i] > most) continue;
+	for (int i = -1; i < 3 && *found < wanted; i++) {
+		if (i < 0 ? !(p.schemes & 5) || size_of(((Layout *)d)->type) != 2 : workspace[i] > p.workspace) continue;
 		Choice &c = list[(*found)++];
 		memset(&c, 0, sizeof c);
-		c.algo.number = 70 + i;
-		c.workspace = workspace[i];
+		c.algo.number = i < 0 ? HALVES : 70 + i;
+		c.workspace = i < 0 ? 0 : workspace[i];
 	}
 	return SUCCESS;
 }
@@ -122,7 +130,7 @@ API cublasLtMatmul(void *, void *desc, const void *alpha, const void *a, void *l
 	const Desc m = *(Desc *)desc;
 	const Layout x = *(Layout *)la, y = *(Layout *)lb, z = *(Layout *)ld;
 	if (int e = fits(m, x, y, z)) return e;
-	if (!algo || algo->number < 70 || algo->number > 72) return INVALID_VALUE;
+	if (!algo || algo->number < 70 || algo->number > HALVES) return INVALID_VALUE;
 	if (algo->number == 72) return NOT_SUPPORTED;
 	const size_t needed = algo->number == 71 ? 1000 : 0;
 	if (bytes < needed || (needed && ((uintptr_t)workspace % 16 || !fakecuda_inside(workspace, needed)))) return INVALID_VALUE;
@@ -136,7 +144,7 @@ API cublasLtMatmul(void *, void *desc, const void *alpha, const void *a, void *l
 	const float *scale = (const float *)get(A_SCALE);
 	if (scale && !fakecuda_inside(scale, sizeof *scale)) return INVALID_VALUE;
 	if (eight(x.type) && ((uintptr_t)a % 16 || (uintptr_t)b % 16 || (uintptr_t)d % 16)) return NOT_SUPPORTED;
-	const bool wide = m.compute == COMPUTE64, algo70 = algo->number == 70;
+	const bool wide = m.compute == COMPUTE64, keeps = algo->number != 71, halves = algo->number == HALVES;
 	if ((wide ? *(double *)alpha : *(float *)alpha) != 1 || (wide ? *(double *)beta : *(float *)beta) != 0) return NOT_SUPPORTED;
 	std::function<int()> work = [=] {
 		const int64_t k = ta ? x.rows : x.columns, rows = z.rows, columns = z.columns;
@@ -157,19 +165,22 @@ API cublasLtMatmul(void *, void *desc, const void *alpha, const void *a, void *l
 				for (int64_t i = 0; i < rows; i++) {
 					const double *p = &left[i * k], *q = &right[j * k];
 					double sum = 0;
-					float narrow = 0; // sums of sixteen bits and of float32
+					float first = 0, narrow = 0; // sums of sixteen bits and of float32
 					if (wide)
 						for (int64_t l = 0; l < k; l++) sum += p[l] * q[l];
 					else
-						for (int64_t l = 0; l < k; l++) narrow += (float)(p[l] * q[l]);
-					if (!wide) sum = narrow;
+						for (int64_t l = 0; l < k; l++) {
+							if (halves && l == k / 2) first = rounded(z.type, narrow), narrow = 0;
+							narrow += (float)(p[l] * q[l]);
+						}
+					if (!wide) sum = halves ? rounded(z.type, first + rounded(z.type, narrow)) : narrow;
 					if (scale) sum = (float)sum * *scale;
 					if (bias) sum = wide ? sum + read(bias, z.type, i) : (double)((float)sum + (float)read(bias, z.type, i));
-					if (epilogue & 2 && (algo70 ? sum < 0 : !(sum > 0))) sum = 0;
+					if (epilogue & 2 && (keeps ? sum < 0 : !(sum > 0))) sum = 0;
 					write(d, z.type, g * z.stride + i + j * z.ld, sum);
 				}
 		}
 		return 0;
 	};
-	return fakecuda_submit(stream, &work) ? 14 : SUCCESS;
+	return fakecuda_submit(stream, "cublasLtMatmul", &work) ? 14 : SUCCESS;
 }

@@ -220,7 +220,7 @@ static int run(int operation, void *h, const void *alpha, Operand x, Operand w, 
 		convolve(operation, x, w, y, c, zero, last);
 		return 0;
 	};
-	return fakecuda_submit(((Handle *)h)->stream, &work) ? EXECUTION_FAILED : SUCCESS;
+	return fakecuda_submit(((Handle *)h)->stream, operation == FORWARD ? "cudnnConvolutionForward" : operation == BACKWARD_DATA ? "cudnnConvolutionBackwardData" : "cudnnConvolutionBackwardFilter", &work) ? EXECUTION_FAILED : SUCCESS;
 }
 API cudnnConvolutionForward(void *h, const void *alpha, void *dx, const void *x, void *dw, const void *w, void *c, int algorithm, void *workspace, size_t bytes, const void *beta, void *dy, void *y) {
 	return run(FORWARD, h, alpha, {*(Tensor *)dx, x}, {*(Tensor *)dw, w}, {*(Tensor *)dy, y}, *(Convolution *)c, algorithm, workspace, bytes, beta);

@@ -10,6 +10,11 @@
 // 1 GiB) describe the machine. FAKECUDA_LAUNCHES names a file that gets a line
 // for each kernel that runs, FAKECUDA_LOADS one that gets the kind of each
 // module. CUDA_FORCE_PTX_JIT=1 refuses cubins, as it does to the real driver.
+//
+// FAKECUDA_PAGEABLE=late reads the sources of copies that are not pinned when the
+// stream gets there, as systems do whose GPU reads pageable memory itself.
+// FAKECUDA_FAULT has kernels, or calls of a library, of that name end with an
+// illegal address: all that comes later fails with it.
 #include "cubin.h"
 #include "ptx.h"
 #include "streams.h"
@@ -18,6 +23,7 @@
 #undef gridDim
 #undef threadIdx
 
+#include <set>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -25,7 +31,7 @@
 typedef unsigned long long CUdeviceptr;
 enum {
 	SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_IMAGE = 200,
-	NO_BINARY = 209, INVALID_PTX = 218, INVALID_HANDLE = 400, ILLEGAL_STATE = 401, NOT_FOUND = 500, NOT_READY = 600, LAUNCH_FAILED = 719,
+	NO_BINARY = 209, INVALID_PTX = 218, INVALID_HANDLE = 400, ILLEGAL_STATE = 401, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719,
 	CAPTURE_UNSUPPORTED = 900, CAPTURE_ISOLATION = 905,
 };
 
@@ -93,7 +99,7 @@ API cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
 API cuCtxSetCurrent(void *c) { current = (int)((int *)c - contexts); return SUCCESS; }
 
 API cuGetErrorName(int e, const char **s) {
-	*s = e == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : e == NO_DEVICE ? "CUDA_ERROR_NO_DEVICE" : e == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED" : e == CAPTURE_UNSUPPORTED ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED" : "CUDA_ERROR";
+	*s = e == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : e == NO_DEVICE ? "CUDA_ERROR_NO_DEVICE" : e == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED" : e == ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" : e == CAPTURE_UNSUPPORTED ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED" : "CUDA_ERROR";
 	return SUCCESS;
 }
 API cuGetErrorString(int e, const char **s) {
@@ -104,6 +110,7 @@ API cuGetErrorString(int e, const char **s) {
 API cuMemAlloc_v2(CUdeviceptr *p, size_t n) {
 	LOCKED;
 	if (capturing) return CAPTURE_UNSUPPORTED;
+	if (CUresult e = sticky()) return e;
 	if (n == 0) return INVALID_VALUE;
 	if (used[current] + n > memory_of(current)) return OUT_OF_MEMORY;
 	size_t rounded = (n + 15) & ~(size_t)15, mapped = (rounded + PAGE - 1) / PAGE * PAGE + PAGE;
@@ -136,7 +143,8 @@ API cuMemGetInfo_v2(size_t *free, size_t *total) {
 }
 
 // Pinned memory: copies of it are put off like other work. Copies from other
-// memory have read it, and copies to it are done, when the call returns.
+// memory have read it (but see FAKECUDA_PAGEABLE), and copies to it are done, when
+// the call returns.
 static std::map<char *, size_t> pinned;
 API cuMemHostAlloc(void **p, size_t n, unsigned) {
 	LOCKED;
@@ -167,6 +175,8 @@ API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, void *s) {
 	if (!inside(to, n)) return INVALID_VALUE;
 	if (is_pinned(from, n)) return put_work((Stream *)s, [=] { memcpy((void *)to, from, n); return SUCCESS; });
 	if (capturing) return CAPTURE_UNSUPPORTED;
+	static const char *pageable = getenv("FAKECUDA_PAGEABLE");
+	if (pageable && !strcmp(pageable, "late")) return put_work((Stream *)s, [=] { memcpy((void *)to, from, n); return SUCCESS; });
 	std::vector<char> data((const char *)from, (const char *)from + n);
 	return put_work((Stream *)s, [=] { memcpy((void *)to, data.data(), n); return SUCCESS; });
 }
@@ -202,26 +212,46 @@ API cuStreamSynchronize(void *s) {
 	LOCKED;
 	return capturing ? CAPTURE_UNSUPPORTED : drain((Stream *)s);
 }
+// Events by handle: a call with one that was destroyed crashes in the real driver.
+static std::set<EventHandle *> events;
+static bool dead(const char *call, void *e) {
+	if (events.count((EventHandle *)e)) return false;
+	fprintf(stderr, "fakecuda: %s of an event that was destroyed\n", call);
+	return true;
+}
 API cuStreamWaitEvent(void *s, void *e, unsigned) {
 	LOCKED;
+	if (dead("cuStreamWaitEvent", e)) return INVALID_HANDLE;
 	if (((Stream *)s)->capturing) return CAPTURE_ISOLATION; // no event is captured
 	put_wait((Stream *)s, *(EventHandle *)e);
 	return SUCCESS;
 }
-API cuEventCreate(void **e, unsigned) { *e = new EventHandle(new Event); return SUCCESS; }
-API cuEventDestroy_v2(void *e) { delete (EventHandle *)e; return SUCCESS; }
+API cuEventCreate(void **e, unsigned) {
+	LOCKED;
+	*e = *events.insert(new EventHandle(new Event)).first;
+	return SUCCESS;
+}
+API cuEventDestroy_v2(void *e) {
+	LOCKED;
+	if (dead("cuEventDestroy", e)) return INVALID_HANDLE;
+	events.erase((EventHandle *)e); // not deleted: no other event gets its handle
+	return SUCCESS;
+}
 API cuEventRecord(void *e, void *s) {
 	LOCKED;
+	if (dead("cuEventRecord", e)) return INVALID_HANDLE;
 	if (((Stream *)s)->capturing) return CAPTURE_UNSUPPORTED;
 	put_record((Stream *)s, *(EventHandle *)e);
 	return SUCCESS;
 }
 API cuEventSynchronize(void *e) {
 	LOCKED;
+	if (dead("cuEventSynchronize", e)) return INVALID_HANDLE;
 	return capturing ? CAPTURE_UNSUPPORTED : reach(*(EventHandle *)e);
 }
 API cuEventQuery(void *e) {
 	LOCKED;
+	if (dead("cuEventQuery", e)) return INVALID_HANDLE;
 	if (capturing) return CAPTURE_UNSUPPORTED;
 	Event &event = **(EventHandle *)e;
 	return event.passed < event.recorded ? NOT_READY : SUCCESS;
@@ -265,11 +295,17 @@ API cuGraphLaunch(void *e, void *s) {
 	});
 }
 
+// faults reports whether FAKECUDA_FAULT names a kernel or a call.
+static bool faults(const std::string &name) {
+	static const char *setting = getenv("FAKECUDA_FAULT");
+	return setting && name == setting;
+}
+
 // What the fake libraries need: work for a stream, and whether memory exists.
-extern "C" __attribute__((visibility("default"))) int fakecuda_submit(void *stream, Work *work) {
+extern "C" __attribute__((visibility("default"))) int fakecuda_submit(void *stream, const char *call, Work *work) {
 	LOCKED;
 	if (((Stream *)stream)->device != current) return INVALID_HANDLE;
-	return put_work((Stream *)stream, *work);
+	return put_work((Stream *)stream, faults(call) ? [] { return (CUresult)ILLEGAL_ADDRESS; } : *work);
 }
 extern "C" __attribute__((visibility("default"))) int fakecuda_inside(const void *p, size_t n) {
 	LOCKED;
@@ -382,6 +418,7 @@ API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 	for (size_t i = 0; i < n; i++) values[i] = *(uint64_t *)parameters[i];
 	return put_work((Stream *)stream, [=]() mutable {
 		if (FILE *list = launches()) fprintf(list, "%s\n", fn->name.c_str());
+		if (faults(fn->name)) return (CUresult)ILLEGAL_ADDRESS;
 		std::vector<void *> p;
 		for (auto &v : values) p.push_back(&v);
 		running = fn->name.c_str();

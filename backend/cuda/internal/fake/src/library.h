@@ -14,8 +14,8 @@
 #pragma weak fakecuda_submit
 #pragma weak fakecuda_inside
 
-// fakecuda_submit does something when a stream of the current device comes to it.
-extern "C" int fakecuda_submit(void *stream, std::function<int()> *work);
+// fakecuda_submit has a call do something when a stream of the current device comes to it.
+extern "C" int fakecuda_submit(void *stream, const char *call, std::function<int()> *work);
 // fakecuda_inside reports whether memory of the device lies there.
 extern "C" int fakecuda_inside(const void *p, size_t n);
 
@@ -68,6 +68,12 @@ static void write(void *p, int type, int64_t i, double x) {
 	case R16: ((_Float16 *)p)[i] = (_Float16)f; break;
 	default: ((uint16_t *)p)[i] = f != f ? 0x7fff : (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 	}
+}
+// rounded is what is left of a number in a type.
+static float rounded(int type, double x) {
+	uint64_t to = 0;
+	write(&to, type, 0, x);
+	return (float)read(&to, type, 0);
 }
 // tf32 rounds to 10 bits of mantissa, ties away from zero.
 static double tf32(double x) {

@@ -56,5 +56,8 @@ CUresult drain(Stream *s);
 CUresult drain_all();
 CUresult reach(const EventHandle &e);
 
+// sticky is the first error that any work had, which calls return from then on.
+CUresult sticky();
+
 Stream *make_stream(int device);
 void close_stream(Stream *s);
