@@ -87,16 +87,21 @@ func (d *Device) tuneConvolution(c *cudnn.Convolution) (err error) {
 		}
 		workspace = max(workspace, c.Workspace())
 	}
-	size := c.Type.Size()
-	at := [...]int{0, aligned(x * size), 0, 0, 0}
+	bytes := c.Type.Size()
+	at := [...]int{0, aligned(x * bytes), 0, 0, 0}
 	for i, n := range []int{w, y, c.OutChannels} {
-		at[i+2] = at[i+1] + aligned(n*size)
+		at[i+2] = at[i+1] + aligned(n*bytes)
 	}
+	peak := d.peak.Load()
 	memory, err := d.take(at[4]+workspace, "")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, api.Release(memory)) }()
+	defer func() {
+		err = errors.Join(err, api.Release(memory))
+		d.taken -= size(at[4] + workspace)
+		d.peak.Store(peak)
+	}()
 	// The operands lie in the order of their sizes above, the result is the third.
 	input, kernels, output := uint64(memory), uint64(memory)+uint64(at[1]), uint64(memory)+uint64(at[2])
 	a, b, out := input, kernels, output

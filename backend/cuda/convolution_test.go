@@ -46,10 +46,10 @@ func TestLibraryConvolution(t *testing.T) {
 								}
 								if dt == dtype.Float64 {
 									if slices.Contains(names, call) {
-										t.Errorf("kernels %v, want our own", names)
+										unexpected(t, "kernels %v, want our own", names)
 									}
 								} else if !slices.Equal(names, want) {
-									t.Errorf("kernels %v, want %v", names, want)
+									unexpected(t, "kernels %v, want %v", names, want)
 								}
 							})
 						}
@@ -82,7 +82,7 @@ func TestWideGradients(t *testing.T) {
 			kernels, eps = []string{"conv_kernel_grad_tensor_float16", "reduce_thread_float32"}, 0x1p-24
 		}
 		if !slices.Equal(names, kernels) {
-			t.Errorf("wide=%v: kernels %v, want %v", wide, names, kernels)
+			unexpected(t, "wide=%v: kernels %v, want %v", wide, names, kernels)
 		}
 		for i, x := range got[0] {
 			// sums of up to 2000 products in float32, rounded once
@@ -113,7 +113,7 @@ func TestPaddingOfLibrary(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 2))
 		_, names := g.run(d, ir.Options{}, [][]float64{numbers(r, dtype.Float32, 128), numbers(r, dtype.Float32, 192)}, y)
 		if library := slices.Contains(names, "cudnnConvolutionForward"); library != c.library {
-			t.Errorf("%+v: kernels %v", c, names)
+			unexpected(t, "%+v: kernels %v", c, names)
 		}
 	}
 }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/api"
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/cublaslt"
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/cudnn"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/ptx"
 	"github.com/mezzo-ml/mezzo/backend/cuda/kernels"
 	"github.com/mezzo-ml/mezzo/backend/driver"
@@ -97,6 +99,9 @@ type Device struct {
 	events  []api.Event // of staging that was freed
 
 	maxPinned int // bytes of the host that are kept pinned, if so few will do
+
+	taken int          // bytes that the driver has given and not got back
+	peak  atomic.Int64 // of taken
 
 	broken error // of the GPU, while a library's algorithms were tried
 
@@ -210,6 +215,8 @@ func (d *Device) take(bytes int, what string) (api.Ptr, error) {
 		}
 	}
 	if err == nil {
+		d.taken += n
+		d.peak.Store(max(d.peak.Load(), int64(d.taken)))
 		return p, nil
 	}
 	if !errors.Is(err, api.ErrOutOfMemory) {
@@ -233,6 +240,7 @@ func (d *Device) trim() error {
 			if err := api.Release(p); err != nil {
 				return err
 			}
+			d.taken -= n
 		}
 		delete(d.idle, n)
 	}
@@ -305,6 +313,27 @@ func (d *Device) MemoryLimit() int {
 
 // SetMemoryLimit sets MemoryLimit; 0 is the default.
 func (d *Device) SetMemoryLimit(bytes int) { d.limit.Store(int64(max(bytes, 0))) }
+
+// FusesBiasReLU reports whether the libraries add a bias, followed by ReLU, in the call of
+// a product and of a convolution: where their ReLU makes zeros of NaNs they do not.
+func (d *Device) FusesBiasReLU() (product, convolution bool, err error) {
+	three := func(n int) [3]int { return [3]int{1, n, n} }
+	err = d.do(func() error {
+		product = d.product(cublaslt.Problem{
+			M: 64, N: 64, K: 64, In: dtype.Float16, Out: dtype.Float16, Batch: 1, Bias: true, Activation: cublaslt.Relu, Align: [3]int{256, 256, 256},
+		}) != nil
+		convolution = d.convolution(cudnn.Problem{
+			Operation: cudnn.Forward, Type: dtype.Float16, Batch: 1, Axes: 2, InChannels: 8, OutChannels: 8, Groups: 1, Bias: true, Relu: true,
+			Input: [3]int{8, 8, 1}, Output: [3]int{6, 6, 1}, Window: [3]int{3, 3, 1}, Stride: three(1), Dilation: three(1),
+		}) != nil
+		return d.broken
+	})
+	return product, convolution, err
+}
+
+// PeakBytes is the most memory that was taken from the driver at a time, for buffers and
+// programs: not what the context and libraries need, and what is tried out.
+func (d *Device) PeakBytes() int { return int(d.peak.Load()) }
 
 // Compile makes a program from a plan.
 func (d *Device) Compile(ctx context.Context, g *ir.Graph) (driver.Program, error) {

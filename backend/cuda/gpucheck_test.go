@@ -7,45 +7,111 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// TestGPUCheck runs what will be carried to a GPU, at small sizes: every section
-// has its figures, no case fails, and the losses are those of the processor.
-func TestGPUCheck(t *testing.T) {
-	if os.Getenv("MEZZO_CUDA_TEST") == "gpu" {
-		t.Skip("the program itself is for the GPU")
+// queueScripts is where the scripts for a GPU are.
+const queueScripts = "../../examples/gpucheck"
+
+// TestGPUQueue rehearses the three calls of docs/gpu-queue.md, the very scripts, at
+// small sizes: what they start is there, every section has its figures, no case fails,
+// and the losses are those of the processor.
+func TestGPUQueue(t *testing.T) {
+	fakeOnly(t)
+	t.Parallel()
+	root := t.TempDir()
+	scripts, bin := filepath.Join(root, "examples", "gpucheck"), filepath.Join(root, "bin")
+	for _, dir := range []string{scripts, bin} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
-	bin := filepath.Join(t.TempDir(), "gpucheck")
-	if out, err := exec.Command("go", "build", "-tags", "cuda", "-o", bin, "../../examples/gpucheck").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-tags", "cuda", "-o", filepath.Join(bin, "gpucheck"), queueScripts).CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	args := []string{"-small", "-cases", "Softmax/float16,Gather/float32", "-limit", "5m"}
-	if testing.Short() {
-		args = append(args, "-only", "inventory,conformance,steps", "-rows", "small-mlp")
+	own, err := os.Executable()
+	if err == nil {
+		err = os.Symlink(own, filepath.Join(bin, "cuda.test"))
 	}
-	out, err := exec.Command(bin, args...).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatal(err)
 	}
-	text := string(out)
-	for _, want := range []string{`\* cuda: Fake GPU, sm_90`, `\* default: .*cublasLt 12\.2\.5, cuDNN 9\.10\.2`, "cases of 2 operations pass, 0 fail", `\| small-mlp \| mixed_float16 \| [0-9.]+ \| [0-9.]+ \|`} {
-		if !regexp.MustCompile(want).MatchString(text) {
-			t.Errorf("no %q in\n%s", want, text)
+	for _, name := range []string{"common.sh", "first.sh", "second.sh", "third.sh"} {
+		text, err := os.ReadFile(filepath.Join(queueScripts, name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(scripts, name), text, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
-	for _, bad := range []string{"exit status", "error", "not done"} {
-		if strings.Contains(text, bad) {
-			t.Errorf("%q in\n%s", bad, text)
+	for name, want := range map[string][]string{
+		"first": {
+			`\* cuda: Fake GPU, sm_90`, `\* default: .*cublasLt 12\.2\.5, cuDNN 9\.10\.2`, `\* a bias and ReLU in one call: product yes, convolution yes`, `--- PASS: TestCapture`, `\* Softmax: \d+ pass`, `\* Iota: \d+ pass`,
+			`cases of 3 operations pass, 0 fail`, `cases of 1 operations pass, 0 fail`, `\| mixed_float16 \| cuda \| [0-9. ]+ \| (0\.\d+|\d(\.\d+)?e-\d+) %`, `--- PASS: TestLateFault`,
+		},
+		"second": {
+			`\| cnn-b2 \| float32 \| [0-9.]+ \| 1.00 \| – \| [0-9.]+ \| [0-9.]+ \| 1.00 \| – \|`, `\| cnn-b2 \| float32, TF32 \| [0-9.]+ \|`, `\| cnn-b2 \| mixed_bfloat16 \| [0-9.]+ \| [0-9.]+ \|`,
+			`\| copy \| float16 \| [0-9.]+ \| \d+ GB/s \| 100 %`, `\| softmax \| float16 \| [0-9.]+ \| \d+ GB/s`, `\| transpose \| float32 \| [0-9.]+ \| \d+ GB/s`,
+		},
+		"third": {`\| small-mlp \| mixed_float16 \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \|`, `\| lstm \| mixed_float16 \| [0-9.]+ \| [0-9.]+ \|`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command("bash", filepath.Join(scripts, name+".sh"))
+			cmd.Env = append(os.Environ(), "REHEARSAL=1", "OUT="+filepath.Join(root, name))
+			out, err := cmd.CombinedOutput()
+			text := string(out)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, text)
+			}
+			for _, w := range append(want, `== \[\d+ s\] done`) {
+				if !regexp.MustCompile(w).MatchString(text) {
+					t.Errorf("no %q in\n%s", w, text)
+				}
+			}
+			for _, bad := range []string{"exit status", "not done", "--- FAIL", "left out"} {
+				if strings.Contains(text, bad) {
+					t.Errorf("%q in\n%s", bad, text)
+				}
+			}
+			if log, err := os.ReadFile(filepath.Join(root, name, name+".log")); err != nil || string(log) != text {
+				t.Errorf("the log is not what was printed (%v)", err)
+			}
+		})
+	}
+}
+
+// TestGPUQueueNames: the tests and benchmarks that the scripts name are there.
+func TestGPUQueueNames(t *testing.T) {
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := exec.Command(own, "-test.list", ".*")
+	list.Env = append(os.Environ(), "MEZZO_CUDA_TEST=gpu") // the fake driver is there
+	out, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, found := strings.Fields(string(out)), 0
+	for _, name := range []string{"first.sh", "second.sh", "third.sh"} {
+		text, err := os.ReadFile(filepath.Join(queueScripts, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\^Test\(?([\w|]+)\)?\$|'Products`).FindAllStringSubmatch(string(text), -1) {
+			for _, test := range strings.Split(m[1], "|") {
+				found++
+				if m[1] != "" && !slices.Contains(there, "Test"+test) {
+					t.Errorf("%s: no Test%s", name, test)
+				}
+			}
 		}
 	}
-	if testing.Short() {
-		return
-	}
-	for _, want := range []string{`\| adam \| float32 \| [0-9.]+ \| \d+ GB/s`, `\| mixed_bfloat16 \| cuda \| [0-9. ]+ \| (0\.\d+|\d(\.\d+)?e-\d+) %`, `\| bert \| float32 \| [0-9.]+`} {
-		if !regexp.MustCompile(want).MatchString(text) {
-			t.Errorf("no %q in\n%s", want, text)
-		}
+	if found < 15 || !slices.Contains(there, "BenchmarkProducts") {
+		t.Errorf("%d names found, of tests and benchmarks %v", found, there)
 	}
 }

@@ -208,6 +208,6 @@ func TestOutOfMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after := free(); after != before {
-		t.Errorf("%d bytes are free, want %d as before", after, before)
+		unexpected(t, "%d bytes are free, want %d as before", after, before) // others may use the GPU
 	}
 }

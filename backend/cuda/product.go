@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -79,6 +80,11 @@ func (b *builder) followed(v *ir.Value) error {
 			if done, err := b.contract(v, f); done || err != nil {
 				return err
 			}
+			if f.bias != nil && f.relu {
+				if done, err := b.biased(v, f.bias); done || err != nil {
+					return err
+				}
+			}
 		}
 	}
 	own := v.Op.Info().Args
@@ -100,6 +106,25 @@ func (b *builder) followed(v *ir.Value) error {
 	}
 	b.chain(v, v.Attr.Body, append([]*ir.Value{u}, v.Args[own:]...))
 	return nil
+}
+
+// biased makes the calls of a contraction with its bias and of a chain for the ReLU that
+// follows, where a library adds a bias but its ReLU makes zeros of NaNs.
+func (b *builder) biased(v, bias *ir.Value) (done bool, err error) {
+	u := &ir.Value{Op: v.Op, Attr: v.Attr, Args: v.Args, Path: v.Path, Slot: v.Slot}
+	u.Type = op.Type{DType: v.Attr.DType, Shape: v.Type.Shape}
+	b.pos[u] = b.pos[v]
+	held := b.reserved
+	if !b.inPlace(v, u) {
+		b.temporary[u] = b.hold(u.Type.Bytes())
+	}
+	done, err = b.contract(u, following{bias: bias})
+	b.reserved = held
+	if done && err == nil {
+		relu := op.Instr{Op: op.Relu, DType: u.Type.DType}
+		b.chain(v, &op.Body{Inputs: []dtype.DType{u.Type.DType}, Code: []op.Instr{relu}}, []*ir.Value{u})
+	}
+	return done, err
 }
 
 // inPlace reports whether the product u may lie where the result v does, for a

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/cublaslt"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -265,14 +266,14 @@ func testProduct(t *testing.T, d *Device, dt dtype.DType, batch, m, n, k int, tr
 	}
 	library := slices.Contains(names, "cublasLtMatmul")
 	if has := d.lt.handle != nil; library != has {
-		t.Errorf("kernels %v, want the library: %v", names, has)
+		unexpected(t, "kernels %v, want the library: %v", names, has)
 	}
 	if how, _ := d.arithmetic(dt); !library && !strings.HasPrefix(names[0], "matmul_"+how+"_") {
-		t.Errorf("kernels %v, want the arithmetic %s", names, how)
+		unexpected(t, "kernels %v, want the arithmetic %s", names, how)
 	}
 	inside := follows == "bias" || follows == "relu" || follows == "bias relu"
 	if library && inside && (d.settings.epilogue || !dt.Is16() || follows == "relu") && len(names) != 1 {
-		t.Errorf("kernels %v, want a call of the library alone", names)
+		unexpected(t, "kernels %v, want a call of the library alone", names)
 	}
 }
 
@@ -289,6 +290,51 @@ func TestReluKeepsNaN(t *testing.T) {
 		if (y != y) != (i/8 == 1) {
 			t.Errorf("element %d is %v", i, y)
 		}
+	}
+}
+
+// TestReluOfMaximum: where every algorithm turns NaNs into zeros, the library still adds
+// the bias, and a kernel follows it.
+func TestReluOfMaximum(t *testing.T) {
+	if os.Getenv("FAKECUDA_RELU") == "" {
+		fakeOnly(t)
+		again(t, "TestReluOfMaximum", "FAKECUDA_RELU=max")
+		return
+	}
+	d := open(t)
+	defer d.Close()
+	d.settings.epilogue = true
+	for _, dt := range []dtype.DType{dtype.Float32, dtype.Float16} {
+		g := newGraph(t)
+		x, w, bias := g.param(dt, 3, 8), g.param(dt, 8, 8), g.param(dt, 8)
+		var in [][]float64
+		for i, n := range []int{24, 64, 8} {
+			in = append(in, numbers(rand.New(rand.NewPCG(1, uint64(i))), dt, n))
+		}
+		in[0][9] = math.NaN()
+		got, names := g.run(d, ir.Options{}, in, g.add(op.Relu, op.Attr{}, g.add(op.Add, op.Attr{}, g.add(op.MatMul, op.Attr{}, x, w), bias)))
+		if !slices.Equal(names, []string{"cublasLtMatmul", "chain_0"}) {
+			t.Errorf("kernels %v, want a product and a chain", names)
+		}
+		sums, _ := matrix(in[0], in[1], 1, 3, 8, 8, false, false, false)
+		for i, y := range got[0] {
+			want := max(0, sums[i]+in[2][i%8]) // max keeps NaN
+			if (y != y) != (want != want) || math.Abs(y-want) > 0x1p-9*(1+math.Abs(want)) {
+				t.Errorf("%v: element %d is %v, want %v", dt, i, y, want)
+			}
+		}
+	}
+	added := 0
+	for p, m := range d.lt.chosen {
+		if p.Bias && m != nil {
+			added++
+			if p.Activation != cublaslt.NoActivation {
+				t.Errorf("%+v is computed by the library", p)
+			}
+		}
+	}
+	if added != 2 {
+		t.Errorf("the library adds %d biases, want 2", added)
 	}
 }
 

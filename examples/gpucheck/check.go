@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -36,8 +36,21 @@ func inventory(ctx context.Context, w io.Writer) error {
 	} else {
 		fmt.Fprintf(w, "* nvidia-smi: %v\n", err)
 	}
-	_, err := backend.Open(*device)
-	return err
+	d, err := backend.Open(*device)
+	if err != nil {
+		return err
+	}
+	if f, ok := d.(interface {
+		FusesBiasReLU() (product, convolution bool, err error)
+	}); ok {
+		product, convolution, err := f.FusesBiasReLU()
+		if err != nil {
+			return err
+		}
+		yes := map[bool]string{true: "yes", false: "no"}
+		fmt.Fprintf(w, "* a bias and ReLU in one call: product %s, convolution %s\n", yes[product], yes[convolution])
+	}
+	return nil
 }
 
 // outcome is what came of the conformance cases of an operation.
@@ -46,52 +59,95 @@ type outcome struct {
 	Failed []string // name and error
 }
 
-// conformance runs the cases of the conformance suite.
+// mostFailures is how many failures of an operation are printed: the first ones say
+// what is wrong.
+const mostFailures = 5
+
+// conformance runs the cases of the conformance suite, each operation's in a process
+// of its own. The suite compares with sums in float32 of what each operation has
+// rounded.
 func conformance(ctx context.Context, w io.Writer) error {
 	fmt.Fprint(w, "## Conformance\n\n")
-	var all map[string]*outcome
-	if err := spawn(ctx, *device, task{Kind: "conformance"}, &all); err != nil {
-		return err
+	type done struct {
+		name string
+		outcome
+		err error
 	}
-	passed, failed := 0, 0
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		o := all[name]
-		passed += o.Passed
-		failed += len(o.Failed)
-		for _, f := range o.Failed {
-			fmt.Fprintf(w, "* **%s**\n", f)
+	names, results := operationsWithCases(), make(chan done)
+	if len(names) == 0 {
+		return errors.New("-cases: no case has such a name")
+	}
+	next := make(chan string)
+	for range *parallel {
+		go func() {
+			for name := range next {
+				r := done{name: name}
+				r.err = spawn(ctx, *device, task{Kind: "conformance", Name: name}, &r.outcome, "MEZZO_TF32=0", "MEZZO_CUDA_EPILOGUE=0")
+				results <- r
+			}
+		}()
+	}
+	go func() {
+		for _, name := range names {
+			next <- name
+		}
+		close(next)
+	}()
+	passed, failed, tried := 0, 0, 0
+	for range names {
+		r := <-results
+		passed += r.Passed
+		failed += len(r.Failed)
+		switch {
+		case r.err != nil:
+			failed++
+			fmt.Fprintf(w, "* **%s: %v**\n", r.name, r.err)
+		case len(r.Failed) > 0:
+			fmt.Fprintf(w, "* **%s: %d pass, %d fail**\n", r.name, r.Passed, len(r.Failed))
+		case r.Passed > 0:
+			fmt.Fprintf(w, "* %s: %d pass\n", r.name, r.Passed)
+		}
+		for _, f := range r.Failed[:min(len(r.Failed), mostFailures)] {
+			fmt.Fprintf(w, "  * %s\n", f)
+		}
+		if r.Passed+len(r.Failed) > 0 {
+			tried++
 		}
 	}
-	fmt.Fprintf(w, "\n%d cases of %d operations pass, %d fail.\n", passed, len(all), failed)
+	fmt.Fprintf(w, "\n%d cases of %d operations pass, %d fail.\n", passed, tried, failed)
 	return nil
 }
 
+// operationsWithCases are the operations that have cases, in the suite's order.
+func operationsWithCases() []string {
+	var names []string
+	for c := range backendtest.Cases() {
+		if name := c.Op.String(); !c.Large && wanted(c.Name()) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // checkCases is the task of conformance.
-func checkCases(_ context.Context, _ task) (any, error) {
+func checkCases(_ context.Context, t task) (any, error) {
 	d, err := backend.Default()
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]*outcome{}
+	var o outcome
 	for c := range backendtest.Cases() {
-		if c.Large || !c.SupportedBy(d) || !wanted(c.Name()) {
+		if c.Op.String() != t.Name || c.Large || !c.SupportedBy(d) || !wanted(c.Name()) {
 			continue
 		}
-		o := all[c.Op.String()]
-		if o == nil {
-			o = &outcome{}
-			all[c.Op.String()] = o
-		}
+		fmt.Fprintln(os.Stderr, caseLine+c.Name())
 		if err := c.Test(d); err != nil {
 			o.Failed = append(o.Failed, fmt.Sprintf("%s: %v", c.Name(), err))
 		} else {
 			o.Passed++
 		}
 	}
-	if len(all) == 0 {
-		return nil, errors.New("-cases: no case has such a name")
-	}
-	return all, nil
+	return o, nil
 }
 
 func wanted(name string) bool {
@@ -101,25 +157,24 @@ func wanted(name string) bool {
 // curves trains the guide's model on the device and on the processor.
 func curves(ctx context.Context, w io.Writer) error {
 	fmt.Fprint(w, "## Loss curves\n\nThe guide's model on built-in digits: loss after each epoch, on the device and on the processor.\n\n")
-	lines := [][]string{{"policy", "device", "losses", "largest difference"}}
+	head(w, "policy", "device", "losses", "largest difference")
 	for p := range strings.SplitSeq(*under, ",") {
 		var cpu, gpu []float64
 		if err := spawn(ctx, "cpu", task{Kind: "curve", Policy: p}, &cpu); err != nil {
 			return err
 		}
 		err := spawn(ctx, *device, task{Kind: "curve", Policy: p}, &gpu)
-		lines = append(lines, []string{p, "cpu", numbers(cpu), ""})
+		row(w, p, "cpu", numbers(cpu), "")
 		if err != nil {
-			lines = append(lines, []string{p, *device, err.Error(), ""})
+			row(w, p, *device, err.Error(), "")
 			continue
 		}
 		far := 0.0
 		for i := range gpu {
 			far = max(far, math.Abs(gpu[i]-cpu[i])/cpu[i])
 		}
-		lines = append(lines, []string{p, *device, numbers(gpu), fmt.Sprintf("%.2g %%", 100*far)})
+		row(w, p, *device, numbers(gpu), fmt.Sprintf("%.2g %%", 100*far))
 	}
-	table(w, lines)
 	return nil
 }
 

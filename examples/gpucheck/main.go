@@ -5,11 +5,13 @@
 //
 //	CGO_CFLAGS=-IDIR go build -tags cuda ./examples/gpucheck
 //	./gpucheck -only inventory,conformance,curves
-//	./gpucheck -only ops,steps -torch torch.json
+//	./gpucheck -only ops,steps,seeds -torch torch.json
 //
-// Every measurement is a process of its own with a time limit, so that one that
-// fails leaves the others. With -small all sizes are so small that the fake
-// driver of the tests runs them. docs/gpu-queue.md has the questions.
+// Every operation's cases and every measurement are a process of its own with a time
+// limit, so that one that fails, hangs or breaks the GPU's context leaves the others,
+// and every row is printed when it is known. With -small all sizes are so small that
+// the fake driver of the tests runs them. docs/gpu-queue.md has the questions, and
+// first.sh, second.sh and third.sh the calls that answer them.
 package main
 
 import (
@@ -29,13 +31,14 @@ import (
 )
 
 var (
-	only     = flag.String("only", "inventory,conformance,curves,ops,steps", "sections, comma-separated")
+	only     = flag.String("only", "inventory,conformance,curves,ops,steps,seeds", "sections, comma-separated")
 	device   = flag.String("device", "cuda", "the device to check, by name")
 	small    = flag.Bool("small", false, "small sizes, for the fake driver")
 	duration = flag.Duration("least", 300*time.Millisecond, "shortest repetition of a measurement")
 	limit    = flag.Duration("limit", 2*time.Minute, "longest process of a measurement")
 	cases    = flag.String("cases", "", `conformance cases, comma-separated prefixes such as "Softmax/float16" (default: all that are not large)`)
-	rows     = flag.String("rows", "", `training steps, comma-separated names (default: all)`)
+	rows     = flag.String("rows", "", `operations, training steps and seeds, comma-separated names (default: all)`)
+	parallel = flag.Int("parallel", 1, "processes of the conformance suite at a time")
 	under    = flag.String("policies", "float32,mixed_bfloat16,mixed_float16", "policies of curves, ops and steps, comma-separated")
 	torch    = flag.String("torch", "", "figures of docs/benchmarks/peers/torch_cuda.py to compare with, a file of JSON")
 	specs    = flag.Bool("specs", false, "print what torch_cuda.py is to time, as JSON, and end")
@@ -60,12 +63,12 @@ func run(ctx context.Context, w io.Writer) error {
 		return json.NewEncoder(w).Encode(stepSpecs())
 	}
 	sections := map[string]func(context.Context, io.Writer) error{
-		"inventory": inventory, "conformance": conformance, "curves": curves, "ops": operations, "steps": steps,
+		"inventory": inventory, "conformance": conformance, "curves": curves, "ops": operations, "steps": steps, "seeds": seeds,
 	}
 	for name := range strings.SplitSeq(*only, ",") {
 		f := sections[name]
 		if f == nil {
-			return fmt.Errorf("-only: got %q, want inventory, conformance, curves, ops or steps", name)
+			return fmt.Errorf("-only: got %q, want inventory, conformance, curves, ops, steps or seeds", name)
 		}
 		begin := time.Now()
 		if err := f(ctx, w); err != nil {
@@ -78,8 +81,8 @@ func run(ctx context.Context, w io.Writer) error {
 
 // task is what a child does: its kind, and what the kind needs.
 type task struct {
-	Kind   string // "conformance", "curve", "op", "step"
-	Name   string // of a row
+	Kind   string // "conformance", "curve", "op", "step", "seed"
+	Name   string // of an operation or a row
 	Policy string
 }
 
@@ -90,7 +93,7 @@ func work(ctx context.Context, w io.Writer, text string) error {
 		return fmt.Errorf("-child: %w", err)
 	}
 	f := map[string]func(context.Context, task) (any, error){
-		"conformance": checkCases, "curve": train, "op": timeOperation, "step": timeStep,
+		"conformance": checkCases, "curve": train, "op": timeOperation, "step": timeStep, "seed": timeSeed,
 	}[t.Kind]
 	if f == nil {
 		return fmt.Errorf("-child: got kind %q", t.Kind)
@@ -123,26 +126,37 @@ func spawn(ctx context.Context, device string, t task, result any, env ...string
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
+	at := ""
+	if i := strings.LastIndex(stderr.String(), caseLine); i >= 0 {
+		at, _, _ = strings.Cut(stderr.String()[i+len(caseLine):], "\n")
+		at = " in " + at
+	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("not done after %v", *limit)
+		return fmt.Errorf("not done after %v%s", *limit, at)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %s", err, lastLine(stderr.String()))
+		return fmt.Errorf("%w%s: %s", err, at, lastLine(stderr.String()))
 	}
 	return json.Unmarshal([]byte(lastLine(string(out))), result)
 }
+
+// caseLine begins a line on standard error with the case that a process is at.
+const caseLine = "case: "
 
 func lastLine(s string) string {
 	s = strings.TrimSpace(s)
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
 
-// table writes Markdown; the first row is the head.
-func table(w io.Writer, rows [][]string) {
-	for i, r := range rows {
-		fmt.Fprintf(w, "| %s |\n", strings.Join(r, " | "))
-		if i == 0 {
-			fmt.Fprintf(w, "|%s\n", strings.Repeat("---|", len(r)))
-		}
-	}
+// row writes a row of a table in Markdown, head also what divides it from the others.
+func row(w io.Writer, cells ...string) { fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")) }
+
+func head(w io.Writer, cells ...string) {
+	row(w, cells...)
+	fmt.Fprintf(w, "|%s\n", strings.Repeat("---|", len(cells)))
+}
+
+// named reports whether -rows has a row.
+func named(name string) bool {
+	return *rows == "" || slices.Contains(strings.Split(*rows, ","), name)
 }

@@ -179,45 +179,34 @@ func adam(ctx context.Context, n int) (func() error, error) {
 // operations times operations, beside the rates of a copy and of the fastest
 // product of their type.
 func operations(ctx context.Context, w io.Writer) error {
-	fmt.Fprint(w, "## Operations\n\nRates, and their share of that of a copy within the device (the row `copy`, of as many bytes) or of the fastest product's.\n\n")
-	lines := [][]string{{"operation", "type", "ms", "rate", "share"}}
-	type result struct{ row, kind string }
-	times := map[result]float64{}
+	fmt.Fprint(w, "## Operations\n\nRates, and their share of that of a copy within the device (the row `copy`, of as many bytes) or of the fastest product so far.\n\n")
+	head(w, "operation", "type", "ms", "rate", "share")
 	var copyRate, productRate = map[string]float64{}, map[string]float64{}
-	all := operationRows()
-	for p := range strings.SplitSeq(*under, ",") {
-		kind := typeOf(p)
-		for _, o := range all {
+	for _, o := range operationRows() {
+		if !named(o.name) {
+			continue
+		}
+		for p := range strings.SplitSeq(*under, ",") {
+			kind := typeOf(p)
 			var ms float64
 			if err := spawn(ctx, *device, task{Kind: "op", Name: o.name, Policy: p}, &ms); err != nil {
-				lines = append(lines, []string{o.name, kind.String(), err.Error(), "", ""})
+				row(w, o.name, kind.String(), err.Error(), "", "")
 				continue
 			}
-			times[result{o.name, p}] = ms
-			if o.flops > 0 {
-				productRate[p] = max(productRate[p], o.flops/ms)
-			} else if o.name == "copy" {
-				copyRate[p] = o.bytes(kind.Size()) / ms
-			}
-		}
-	}
-	for _, o := range all {
-		for p := range strings.SplitSeq(*under, ",") {
-			ms, ok := times[result{o.name, p}]
-			if !ok {
-				continue
-			}
-			kind := typeOf(p)
 			line := []string{o.name, kind.String(), fmt.Sprintf("%.4f", ms)}
 			if o.flops > 0 {
+				productRate[p] = max(productRate[p], o.flops/ms)
 				line = append(line, fmt.Sprintf("%.1f TFLOP/s", o.flops/ms/1e9), share(o.flops/ms, productRate[p]))
 			} else {
-				line = append(line, fmt.Sprintf("%.0f GB/s", o.bytes(kind.Size())/ms/1e6), share(o.bytes(kind.Size())/ms, copyRate[p]))
+				rate := o.bytes(kind.Size()) / ms
+				if o.name == "copy" {
+					copyRate[p] = rate
+				}
+				line = append(line, fmt.Sprintf("%.0f GB/s", rate/1e6), share(rate, copyRate[p]))
 			}
-			lines = append(lines, line)
+			row(w, line...)
 		}
 	}
-	table(w, lines)
 	return nil
 }
 

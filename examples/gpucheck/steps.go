@@ -44,65 +44,74 @@ func classifier(name string, batch, classes int, s spec, shape []int, model func
 	}
 }
 
+func mlpNetwork(name string, batch int, sizes ...int) network {
+	s := spec{"model": "mlp", "sizes": sizes}
+	return classifier(name, batch, sizes[len(sizes)-1], s, sizes[:1], func() (*keras.Model, error) {
+		model := keras.Sequential()
+		for i, units := range sizes[1:] {
+			l := &layers.Dense{Units: units, Activation: "relu"}
+			if i == len(sizes)-2 {
+				l.Activation = "softmax"
+			}
+			if err := model.Add(l); err != nil {
+				return nil, err
+			}
+		}
+		return model, nil
+	})
+}
+
+func cnnNetwork(batch int, filters [2]int) network {
+	s := spec{"model": "cnn", "size": 28, "filters": filters, "padding": "same"}
+	return classifier(fmt.Sprintf("cnn-b%d", batch), batch, 10, s, []int{784}, func() (*keras.Model, error) { return models.DigitsCNN(filters), nil })
+}
+
+func unetNetwork() network {
+	u, batch := models.BobRoss, 8
+	if *small {
+		u, batch = models.UNet{Size: 20, Filters: 2, Depth: 1, Classes: 3}, 1
+	}
+	s := spec{"model": "unet", "size": u.Size, "filters": u.Filters, "depth": u.Depth, "classes": u.Classes}
+	n := classifier("unet", batch, u.Classes, s, []int{u.Size, u.Size, 3}, u.Model)
+	n.y = func() *keras.Tensor {
+		size, err := u.OutputSize()
+		if err != nil {
+			panic(err) // a size of this file
+		}
+		return indices(0, u.Classes, batch, size, size)
+	}
+	return n
+}
+
+func lstmNetwork(units, size, batch int) network {
+	s := spec{"model": "recurrent", "cell": "lstm", "size": size, "units": units}
+	return classifier("lstm", batch, 10, s, []int{size, size}, func() (*keras.Model, error) {
+		return keras.Sequential(&layers.LSTM{Units: units}, &layers.Dense{Units: 10, Activation: "softmax"}), nil
+	})
+}
+
+func bertNetwork(name string, c models.BERT, tokens, batch int) network {
+	return network{
+		name: name, loss: &losses.SparseCategoricalCrossentropy{FromLogits: true},
+		spec: spec{"model": "bert", "batch": batch, "tokens": tokens, "vocabulary": c.Vocabulary, "positions": c.Positions, "types": c.Types,
+			"hidden": c.Hidden, "layers": c.Layers, "heads": c.Heads, "intermediate": c.Intermediate, "dropout": c.Dropout},
+		model: func() (*keras.Model, error) { return c.Span(tokens) },
+		x: func() *keras.Tensor {
+			return keras.Tuple(indices(1, c.Vocabulary-1, batch, tokens), indices(0, c.Types, batch, tokens))
+		},
+		y: func() *keras.Tensor { return keras.Tuple(indices(0, tokens, batch), indices(0, tokens, batch)) },
+	}
+}
+
 // networks are the rows of the steps: those of the goals.
 func networks() []network {
-	mlp := func(name string, batch int, sizes ...int) network {
-		s := spec{"model": "mlp", "sizes": sizes}
-		return classifier(name, batch, sizes[len(sizes)-1], s, sizes[:1], func() (*keras.Model, error) {
-			model := keras.Sequential()
-			for i, units := range sizes[1:] {
-				l := &layers.Dense{Units: units, Activation: "relu"}
-				if i == len(sizes)-2 {
-					l.Activation = "softmax"
-				}
-				if err := model.Add(l); err != nil {
-					return nil, err
-				}
-			}
-			return model, nil
-		})
-	}
-	cnn := func(batch int, filters [2]int) network {
-		s := spec{"model": "cnn", "size": 28, "filters": filters, "padding": "same"}
-		return classifier(fmt.Sprintf("cnn-b%d", batch), batch, 10, s, []int{784}, func() (*keras.Model, error) { return models.DigitsCNN(filters), nil })
-	}
-	unet := func(u models.UNet, batch int) network {
-		s := spec{"model": "unet", "size": u.Size, "filters": u.Filters, "depth": u.Depth, "classes": u.Classes}
-		n := classifier("unet", batch, u.Classes, s, []int{u.Size, u.Size, 3}, u.Model)
-		n.y = func() *keras.Tensor {
-			size, err := u.OutputSize()
-			if err != nil {
-				panic(err) // a size of this file
-			}
-			return indices(0, u.Classes, batch, size, size)
-		}
-		return n
-	}
-	lstm := func(units, size, batch int) network {
-		s := spec{"model": "lstm", "size": size, "units": units}
-		return classifier("lstm", batch, 10, s, []int{size, size}, func() (*keras.Model, error) {
-			return keras.Sequential(&layers.LSTM{Units: units}, &layers.Dense{Units: 10, Activation: "softmax"}), nil
-		})
-	}
-	bert := func(c models.BERT, tokens, batch int) network {
-		return network{
-			name: "bert", loss: &losses.SparseCategoricalCrossentropy{FromLogits: true},
-			spec: spec{"model": "bert", "batch": batch, "tokens": tokens, "vocabulary": c.Vocabulary, "positions": c.Positions, "types": c.Types,
-				"hidden": c.Hidden, "layers": c.Layers, "heads": c.Heads, "intermediate": c.Intermediate, "dropout": c.Dropout},
-			model: func() (*keras.Model, error) { return c.Span(tokens) },
-			x: func() *keras.Tensor {
-				return keras.Tuple(indices(1, c.Vocabulary-1, batch, tokens), indices(0, c.Types, batch, tokens))
-			},
-			y: func() *keras.Tensor { return keras.Tuple(indices(0, tokens, batch), indices(0, tokens, batch)) },
-		}
-	}
 	if *small {
 		tiny := models.BERT{Vocabulary: 50, Positions: 8, Types: 2, Hidden: 8, Layers: 2, Heads: 2, Intermediate: 16, Dropout: 0.1}
-		return []network{mlp("small-mlp", 4, 12, 8, 8, 10), cnn(2, [2]int{1, 2}), lstm(4, 6, 2), unet(models.UNet{Size: 20, Filters: 2, Depth: 1, Classes: 3}, 1), bert(tiny, 8, 2)}
+		return []network{mlpNetwork("small-mlp", 4, 12, 8, 8, 10), cnnNetwork(2, [2]int{1, 2}), lstmNetwork(4, 6, 2), unetNetwork(), bertNetwork("bert", tiny, 8, 2)}
 	}
 	return []network{
-		mlp("mlp", 8192, 784, 4096, 4096, 10), cnn(590, [2]int{420, 1000}), cnn(1000, [2]int{420, 1000}),
-		bert(models.BERTBase, 128, 32), unet(models.BobRoss, 8), lstm(128, 28, 128), mlp("small-mlp", 128, 784, 64, 64, 10),
+		mlpNetwork("mlp", 8192, 784, 4096, 4096, 10), cnnNetwork(590, [2]int{420, 1000}), cnnNetwork(1000, [2]int{420, 1000}),
+		bertNetwork("bert", models.BERTBase, 128, 32), unetNetwork(), lstmNetwork(128, 28, 128), mlpNetwork("small-mlp", 128, 784, 64, 64, 10),
 	}
 }
 
@@ -137,6 +146,7 @@ func stepSpecs() map[string]spec {
 type timing struct {
 	MS    float64     // of a step
 	Bytes keras.Bytes // that a step needs, as planned
+	Taken keras.Bytes // that the process took of the GPU at most; 0: not known
 	Loss  [2]float64
 }
 
@@ -144,19 +154,10 @@ type timing struct {
 // kernels called one by one.
 func steps(ctx context.Context, w io.Writer) error {
 	fmt.Fprint(w, "## Training steps\n\nForward, backward and Adam; milliseconds. PyTorch is its fastest setting.\n\n")
-	theirs := map[string]map[string]map[string]float64{} // row, policy, setting
-	if *torch != "" {
-		data, err := os.ReadFile(*torch)
-		if err != nil {
-			return err
-		}
-		if err := json.Unmarshal(data, &theirs); err != nil {
-			return fmt.Errorf("%s: %w", *torch, err)
-		}
-	}
-	lines := [][]string{{"step", "policy", "graph ms", "calls ms", "plan MiB", "loss", "PyTorch ms", "setting", "Mezzo / PyTorch", "PyTorch eager ms"}}
+	theirs := peers(w)
+	head(w, "step", "policy", "graph ms", "calls ms", "plan MiB", "GPU MiB", "loss", "PyTorch ms", "setting", "Mezzo / PyTorch", "PyTorch eager ms")
 	for _, n := range networks() {
-		if *rows != "" && !slices.Contains(strings.Split(*rows, ","), n.name) {
+		if !named(n.name) {
 			continue
 		}
 		for p := range strings.SplitSeq(*under, ",") {
@@ -164,19 +165,43 @@ func steps(ctx context.Context, w io.Writer) error {
 			var graph, calls timing
 			line := []string{n.name, p}
 			if err := spawn(ctx, *device, t, &graph); err != nil {
-				lines = append(lines, append(line, err.Error(), "", "", "", "", "", "", ""))
+				row(w, append(line, err.Error(), "", "", "", "", "", "", "", "")...)
 				continue
 			}
 			eager := "–"
 			if err := spawn(ctx, *device, t, &calls, "MEZZO_CUDA_GRAPHS=0"); err == nil {
 				eager = fmt.Sprintf("%.3f", calls.MS)
 			}
-			line = append(line, fmt.Sprintf("%.3f", graph.MS), eager, fmt.Sprint(int64(graph.Bytes>>20)), fmt.Sprintf("%.4g → %.4g", graph.Loss[0], graph.Loss[1]))
-			lines = append(lines, append(line, peer(theirs[n.name][p], graph.MS)...))
+			line = append(line, fmt.Sprintf("%.3f", graph.MS), eager, mebibytes(graph.Bytes), mebibytes(graph.Taken), fmt.Sprintf("%.4g → %.4g", graph.Loss[0], graph.Loss[1]))
+			row(w, append(line, peer(theirs[n.name][p], graph.MS)...)...)
 		}
 	}
-	table(w, lines)
 	return nil
+}
+
+// mebibytes prints a size; "–" what is not known.
+func mebibytes(n keras.Bytes) string {
+	if n == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f", float64(n)/(1<<20))
+}
+
+// peers reads PyTorch's times: by row, policy and setting. Without them the columns
+// are empty.
+func peers(w io.Writer) map[string]map[string]map[string]float64 {
+	theirs := map[string]map[string]map[string]float64{}
+	if *torch == "" {
+		return theirs
+	}
+	data, err := os.ReadFile(*torch)
+	if err == nil {
+		err = json.Unmarshal(data, &theirs)
+	}
+	if err != nil {
+		fmt.Fprintf(w, "PyTorch's times cannot be read: %v\n\n", err)
+	}
+	return theirs
 }
 
 // peer is the columns of PyTorch.
@@ -198,9 +223,11 @@ func peer(settings map[string]float64, ours float64) []string {
 }
 
 // timeStep is the task of steps.
-func timeStep(ctx context.Context, t task) (any, error) {
+func timeStep(ctx context.Context, t task) (any, error) { return timed(ctx, networks(), t) }
+
+// timed times a step of one of the networks.
+func timed(ctx context.Context, all []network, t task) (any, error) {
 	policy.SetGlobal(t.Policy)
-	all := networks()
 	i := slices.IndexFunc(all, func(n network) bool { return n.name == t.Name })
 	if i < 0 {
 		return nil, fmt.Errorf("no step %q", t.Name)
@@ -219,16 +246,33 @@ func timeStep(ctx context.Context, t task) (any, error) {
 		return nil, err
 	}
 	r := timing{Bytes: plan.Peak}
+	step := func() error { return model.TrainStep(ctx, b) }
+	if err := step(); err != nil {
+		return nil, err
+	}
+	if r.Taken, err = taken(); err != nil { // before evaluations, which have a plan of their own
+		return nil, err
+	}
 	if r.Loss[0], err = evaluated(ctx, model, b); err != nil {
 		return nil, err
 	}
-	ms, err := measure(func() error { return model.TrainStep(ctx, b) })
-	if err != nil {
+	if r.MS, err = measure(step); err != nil {
 		return nil, err
 	}
-	r.MS = ms
 	r.Loss[1], err = evaluated(ctx, model, b)
 	return r, err
+}
+
+// taken is the most memory of the GPU that the process had.
+func taken() (keras.Bytes, error) {
+	d, err := backend.Default()
+	if err != nil {
+		return 0, err
+	}
+	if p, ok := d.(interface{ PeakBytes() int }); ok {
+		return keras.Bytes(p.PeakBytes()), nil
+	}
+	return 0, nil
 }
 
 // evaluated is the loss on a batch.

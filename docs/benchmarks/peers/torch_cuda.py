@@ -1,20 +1,22 @@
 """PyTorch's training steps on a GPU, for examples/gpucheck.
 
     ./gpucheck -specs > specs.json
-    python torch_cuda.py specs.json > torch.json
+    python torch_cuda.py specs.json --out torch.json
     ./gpucheck -only steps -torch torch.json
 
-Every network and policy is timed eagerly, compiled with CUDA graphs
-("reduce-overhead"), and with --autotune also compiled with measured kernels
-("max-autotune"). float32 multiplies as TensorFloat-32, mixed policies are
-torch.autocast, with a GradScaler for float16; images lie channels last; Adam is
-fused. A setting that fails is named on standard error and left out. --rows takes
-names with commas between them, --seconds the length of a repetition. --device
-cpu is for trying the script out.
+Every network and policy is timed eagerly, and then compiled with CUDA graphs
+("reduce-overhead"); --modes takes these and "max-autotune", which measures
+kernels, with commas between them. After each time the file of --out is written
+anew, with what it had before: a run that is ended has its rows in it. float32
+multiplies as TensorFloat-32, mixed policies are torch.autocast, with a GradScaler
+for float16; images lie channels last; Adam is fused. A setting that fails is named
+and left out. --rows takes names with commas between them, --seconds the length of
+a repetition. --device cpu is for trying the script out.
 """
 import argparse
 import gc
 import json
+import os
 import sys
 import time
 
@@ -77,7 +79,8 @@ def main():
     p.add_argument("--rows", default="")
     p.add_argument("--policies", default=",".join(DTYPES))
     p.add_argument("--seconds", type=float, default=0.3)
-    p.add_argument("--autotune", action="store_true")
+    p.add_argument("--modes", default="eager,reduce-overhead")
+    p.add_argument("--out", required=True)
     p.add_argument("--device", default="cuda")
     a = p.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -85,25 +88,31 @@ def main():
     torch.backends.cudnn.benchmark = True
     with open(a.specs) as f:
         specs = json.load(f)
-    modes = ["eager", "reduce-overhead"] + (["max-autotune"] if a.autotune else [])
     result = {}
-    for row, spec in specs.items():
-        if a.rows and row not in a.rows.split(","):
-            continue
-        for policy in a.policies.split(","):
-            for mode in modes:
+    if os.path.exists(a.out):
+        with open(a.out) as f:
+            result = json.load(f)
+    print("torch", torch.__version__, flush=True)
+    for mode in a.modes.split(","):
+        for row, spec in specs.items():
+            if a.rows and row not in a.rows.split(","):
+                continue
+            for policy in a.policies.split(","):
                 try:
                     step = build(spec, policy, mode, a.device)
-                    result.setdefault(row, {}).setdefault(policy, {})[mode] = measure(step, a.device, a.seconds)
+                    ms = measure(step, a.device, a.seconds)
                 except Exception as e:
-                    print(f"{row} {policy} {mode}: {type(e).__name__}: {str(e)[:300]}", file=sys.stderr)
+                    print(f"{row} {policy} {mode}: {type(e).__name__}: {str(e)[:300]}", flush=True)
+                else:
+                    print(f"{row} {policy} {mode}: {ms:.3f} ms", flush=True)
+                    result.setdefault(row, {}).setdefault(policy, {})[mode] = ms
+                    with open(a.out + ".new", "w") as f:
+                        json.dump(result, f, indent=1)
+                    os.replace(a.out + ".new", a.out)
                 step = None
                 gc.collect()
                 if a.device == "cuda":
                     torch.cuda.empty_cache()
-            print(row, policy, result.get(row, {}).get(policy), file=sys.stderr, flush=True)
-    print("torch", torch.__version__, file=sys.stderr)
-    json.dump(result, sys.stdout, indent=1)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -44,6 +45,22 @@ func Open(what string, driver int, names []string, load func(path string) error)
 	return fmt.Errorf("%s: no library found for a driver of CUDA %d: tried %s; %s names the directory of one", what, driver/1000, strings.Join(tried, ", "), Setting)
 }
 
+// pythons are the directories above bin and lib of Python 3: that of an environment
+// that is active, of each python3 that PATH finds, and usual ones.
+func pythons() []string {
+	list := []string{os.Getenv("VIRTUAL_ENV")}
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if _, err := os.Stat(filepath.Join(dir, "python3")); err == nil {
+			list = append(list, filepath.Dir(filepath.Clean(dir)))
+		}
+	}
+	list = append(list, "/usr/local", "/usr", "/opt/*", "/opt/*/*", "/opt/*/.venv")
+	if home, err := os.UserHomeDir(); err == nil {
+		list = append(list, filepath.Join(home, ".local"))
+	}
+	return list
+}
+
 // Candidates are paths to try: name by name, each in the directories of the
 // setting, where the system's loader looks, in CUDA's own directories and in
 // those of Python's packages.
@@ -54,14 +71,14 @@ func Candidates(setting string, names []string) []string {
 			own = append(own, dir)
 		}
 	}
-	for _, pattern := range []string{
+	patterns := []string{
 		"/usr/local/cuda*/lib64", "/usr/local/cuda*/targets/x86_64-linux/lib",
 		os.Getenv("CONDA_PREFIX") + "/lib",
-		os.Getenv("VIRTUAL_ENV") + "/lib/python3*/site-packages/nvidia/*/lib",
-		"/usr/local/lib/python3*/*-packages/nvidia/*/lib",
-		"/usr/lib/python3*/*-packages/nvidia/*/lib",
-		"/opt/*/lib/python3*/site-packages/nvidia/*/lib",
-	} {
+	}
+	for _, python := range pythons() {
+		patterns = append(patterns, python+"/lib/python3*/*-packages/nvidia/*/lib")
+	}
+	for _, pattern := range patterns {
 		dirs, _ := filepath.Glob(pattern) // the pattern is well formed
 		usual = append(usual, dirs...)
 	}
@@ -70,7 +87,7 @@ func Candidates(setting string, names []string) []string {
 		there := func(dirs []string) {
 			for _, dir := range dirs {
 				path := filepath.Join(dir, name)
-				if _, err := os.Stat(path); err == nil {
+				if _, err := os.Stat(path); err == nil && !slices.Contains(list, path) {
 					list = append(list, path)
 				}
 			}

@@ -28,6 +28,30 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
+// TestPythons: libraries are found among the packages of an environment of Python that
+// is active, and of the python3 that PATH finds.
+func TestPythons(t *testing.T) {
+	for _, setting := range []string{"VIRTUAL_ENV", "PATH"} {
+		dir := t.TempDir()
+		lib := filepath.Join(dir, "lib", "python3.12", "site-packages", "nvidia", "x", "lib")
+		if err := errors.Join(os.MkdirAll(lib, 0o755), os.Mkdir(filepath.Join(dir, "bin"), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range []string{filepath.Join(lib, "libx.so.3"), filepath.Join(dir, "bin", "python3")} {
+			if err := os.WriteFile(file, nil, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Setenv("VIRTUAL_ENV", "")
+		t.Setenv("PATH", "")
+		t.Setenv(setting, map[string]string{"VIRTUAL_ENV": dir, "PATH": "/nowhere:" + filepath.Join(dir, "bin")}[setting])
+		want := []string{"libx.so.3", filepath.Join(lib, "libx.so.3")}
+		if got := Candidates("", []string{"libx.so.3"}); !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", setting, got, want)
+		}
+	}
+}
+
 // TestOpen: the first library that loads is taken, and an error says what was
 // tried and why a library that is there is not used.
 func TestOpen(t *testing.T) {

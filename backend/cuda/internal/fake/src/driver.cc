@@ -13,6 +13,10 @@
 //
 // FAKECUDA_PAGEABLE=late reads the sources of copies that are not pinned when the
 // stream gets there, as systems do whose GPU reads pageable memory itself.
+// FAKECUDA_DRY=1 computes nothing and has memory without contents (reads are zeros), so
+// that models of full size run; lines of FAKECUDA_LAUNCHES then have the grid, the
+// block and the parameters behind a kernel's name, those of a library only its call,
+// and "graph" and "end" stand around what is launched as one graph.
 // FAKECUDA_FAULT has kernels, or calls of a library, of that name end with an
 // illegal address: all that comes later fails with it.
 #include "cubin.h"
@@ -52,6 +56,21 @@ static std::string of_device(const char *name, const char *otherwise, int device
 	return all.substr(at, all.find(',', at) - at);
 }
 static size_t memory_of(int device) { return atol(of_device("FAKECUDA_MEMORY", "1073741824", device).c_str()); }
+
+// launches is the file that lists kernels as they run; note writes a line to it.
+static FILE *launches() {
+	static FILE *f = getenv("FAKECUDA_LAUNCHES") ? fopen(getenv("FAKECUDA_LAUNCHES"), "a") : nullptr;
+	if (f) setlinebuf(f);
+	return f;
+}
+static void note(const std::string &line) {
+	if (FILE *list = launches()) fprintf(list, "%s\n", line.c_str());
+}
+
+static bool dry() {
+	static const bool on = setting("FAKECUDA_DRY", 0);
+	return on;
+}
 
 struct Allocation {
 	char *map;
@@ -113,6 +132,14 @@ API cuMemAlloc_v2(CUdeviceptr *p, size_t n) {
 	if (CUresult e = sticky()) return e;
 	if (n == 0) return INVALID_VALUE;
 	if (used[current] + n > memory_of(current)) return OUT_OF_MEMORY;
+	if (dry()) {
+		static char *next = (char *)(1ull << 44);
+		allocations[next] = {nullptr, 0, n, current};
+		used[current] += n;
+		*p = (CUdeviceptr)next;
+		next += (n + 511) / 256 * 256;
+		return SUCCESS;
+	}
 	size_t rounded = (n + 15) & ~(size_t)15, mapped = (rounded + PAGE - 1) / PAGE * PAGE + PAGE;
 	char *m = (char *)mmap(0, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (m == MAP_FAILED) return OUT_OF_MEMORY;
@@ -130,7 +157,7 @@ API cuMemFree_v2(CUdeviceptr p) { // waits for all work
 	auto a = allocations.find((char *)p);
 	if (a == allocations.end()) return INVALID_VALUE;
 	if (CUresult e = drain_all()) return e;
-	munmap(a->second.map, a->second.mapped);
+	if (a->second.map) munmap(a->second.map, a->second.mapped);
 	used[a->second.device] -= a->second.bytes;
 	allocations.erase(a);
 	return SUCCESS;
@@ -173,6 +200,7 @@ static bool inside(CUdeviceptr p, size_t n) {
 API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, void *s) {
 	LOCKED;
 	if (!inside(to, n)) return INVALID_VALUE;
+	if (dry()) return put_work((Stream *)s, [] { note("copy"); return SUCCESS; });
 	if (is_pinned(from, n)) return put_work((Stream *)s, [=] { memcpy((void *)to, from, n); return SUCCESS; });
 	if (capturing) return CAPTURE_UNSUPPORTED;
 	static const char *pageable = getenv("FAKECUDA_PAGEABLE");
@@ -184,17 +212,20 @@ API cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, void *s) {
 	LOCKED;
 	if (!inside(from, n)) return INVALID_VALUE;
 	if (capturing && !is_pinned(to, n)) return CAPTURE_UNSUPPORTED;
+	if (dry()) return put_work((Stream *)s, [=] { note("copy"), memset(to, 0, n); return SUCCESS; });
 	CUresult e = put_work((Stream *)s, [=] { memcpy(to, (void *)from, n); return SUCCESS; });
 	return e || is_pinned(to, n) ? e : drain((Stream *)s);
 }
 API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, void *s) {
 	LOCKED;
 	if (!inside(from, n) || !inside(to, n)) return INVALID_VALUE;
+	if (dry()) return put_work((Stream *)s, [] { note("copy"); return SUCCESS; });
 	return put_work((Stream *)s, [=] { memmove((void *)to, (void *)from, n); return SUCCESS; });
 }
 API cuMemsetD8Async(CUdeviceptr to, unsigned char v, size_t n, void *s) {
 	LOCKED;
 	if (!inside(to, n)) return INVALID_VALUE;
+	if (dry()) return put_work((Stream *)s, [] { note("set"); return SUCCESS; });
 	return put_work((Stream *)s, [=] { memset((void *)to, v, n); return SUCCESS; });
 }
 
@@ -289,8 +320,10 @@ API cuGraphLaunch(void *e, void *s) {
 	LOCKED;
 	if (((Stream *)s)->device != current) return INVALID_HANDLE;
 	return put_work((Stream *)s, [=] {
+		if (dry()) note("graph");
 		for (auto &f : *(Graph *)e)
 			if (CUresult r = f()) return r;
+		if (dry()) note("end");
 		return (CUresult)SUCCESS;
 	});
 }
@@ -305,6 +338,7 @@ static bool faults(const std::string &name) {
 extern "C" __attribute__((visibility("default"))) int fakecuda_submit(void *stream, const char *call, Work *work) {
 	LOCKED;
 	if (((Stream *)stream)->device != current) return INVALID_HANDLE;
+	if (dry()) return put_work((Stream *)stream, [=] { note(call); return SUCCESS; });
 	return put_work((Stream *)stream, faults(call) ? [] { return (CUresult)ILLEGAL_ADDRESS; } : *work);
 }
 extern "C" __attribute__((visibility("default"))) int fakecuda_inside(const void *p, size_t n) {
@@ -401,13 +435,6 @@ API cuModuleGetFunction(void **f, void *m, const char *name) {
 	return SUCCESS;
 }
 
-// launches is the file that lists kernels as they run.
-static FILE *launches() {
-	static FILE *f = getenv("FAKECUDA_LAUNCHES") ? fopen(getenv("FAKECUDA_LAUNCHES"), "a") : nullptr;
-	if (f) setlinebuf(f);
-	return f;
-}
-
 API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **parameters, void **) {
 	LOCKED;
 	Function *fn = (Function *)f;
@@ -417,7 +444,13 @@ API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 	std::vector<uint64_t> values(n);
 	for (size_t i = 0; i < n; i++) values[i] = *(uint64_t *)parameters[i];
 	return put_work((Stream *)stream, [=]() mutable {
-		if (FILE *list = launches()) fprintf(list, "%s\n", fn->name.c_str());
+		std::string line = fn->name;
+		if (dry()) {
+			for (unsigned u : {gx, gy, gz, bx, by, bz}) line += " " + std::to_string(u);
+			for (uint64_t v : values) line += " " + std::to_string((int64_t)v);
+		}
+		note(line);
+		if (dry()) return (CUresult)SUCCESS;
 		if (faults(fn->name)) return (CUresult)ILLEGAL_ADDRESS;
 		std::vector<void *> p;
 		for (auto &v : values) p.push_back(&v);
