@@ -72,6 +72,10 @@ func (b *compiler) tileBatches(g *ir.Graph) {
 			if u.View() {
 				continue
 			}
+			if u.Op == op.Stats && u.Slot.Place == ir.Output {
+				c.between = append(c.between, u) // it keeps its place
+				continue
+			}
 			m, ok := steps[j].kernel.(exec.BatchTiled)
 			if !ok || !c.takes(b.Builder, u) {
 				break
@@ -101,7 +105,10 @@ func (b *compiler) tileBatches(g *ir.Graph) {
 }
 
 // batchGroup is the values of a batchTiled.
-type batchGroup struct{ values []*ir.Value }
+type batchGroup struct {
+	values  []*ir.Value
+	between []*ir.Value // statistics of earlier values, in steps between those of values
+}
 
 // takes reports whether u can join the values: it reads one of them image by image, all
 // its other operands exist before them, and if it is written early, its slot is free.
@@ -148,8 +155,8 @@ func (c *batchGroup) keepsFirst(g *ir.Graph) bool {
 	return !slices.Contains(g.Outputs, v)
 }
 
-// free reports whether the slot of u overlaps none of the values and nothing that they
-// read.
+// free reports whether the slot of u overlaps none of the values, and nothing that they or
+// the values between them read.
 func (c *batchGroup) free(u *ir.Value) bool {
 	if u.Slot.Place != ir.Arena {
 		return false
@@ -158,7 +165,7 @@ func (c *batchGroup) free(u *ir.Value) bool {
 		s, t := u.Slot, v.Slot
 		return t.Place != ir.Arena || s.Offset >= t.Offset+v.Type.Bytes() || t.Offset >= s.Offset+u.Type.Bytes()
 	}
-	for _, v := range c.values {
+	for _, v := range slices.Concat(c.values, c.between) {
 		if !disjoint(v) {
 			return false
 		}

@@ -40,6 +40,7 @@ func firstLayer(t *testing.T, d dtype.DType, batch, size, outs int) (*Program, [
 	pooled := record(t, g, op.MaxPool, pool, y)
 	dy := record(t, g, op.MaxPoolGrad, pool, y, record(t, g, op.Mul, op.Attr{}, pooled, vals[3]))
 	dy = record(t, g, op.Where, op.Attr{}, record(t, g, op.Greater, op.Attr{}, y, zeros), dy, zeros)
+	g.Output(record(t, g, op.Stats, op.Attr{}, y, y), -1) // comes between y and pooled
 	g.Output(record(t, g, op.Square, op.Attr{}, pooled), -1)
 	g.Output(record(t, g, op.Sum, op.Attr{Axes: []int{0, 1, 2}}, dy), -1)
 	g.Output(record(t, g, op.ConvKernelGrad, grad, vals[0], dy), -1)

@@ -41,6 +41,9 @@ type Retyping struct {
 // float32 or float64), a remedy (some values in float32).
 func (g *Graph) Retype(values []*Value, r Retyping) (twins map[*Value]*Value, err error) {
 	t := retyper{Retyping: r, g: g, twins: make(map[*Value]*Value, len(values)), casts: map[castOf]*Value{}}
+	if r.Forced {
+		t.stored = storedOperands(values)
+	}
 	for _, v := range values {
 		twin, err := t.record(v)
 		if err != nil {
@@ -70,6 +73,32 @@ type retyper struct {
 	g     *Graph
 	twins map[*Value]*Value
 	casts map[castOf]*Value // made so far
+
+	stored map[*Value]bool // operands of more than element-wise operations; nil unless Forced
+}
+
+// storedOperands returns the operands of values that are no element-wise operations. Such
+// an operand is in memory, whatever is fused.
+func storedOperands(values []*Value) map[*Value]bool {
+	stored := map[*Value]bool{}
+	for _, v := range values {
+		if v.Op.Info().Class != op.Elementwise {
+			for _, a := range v.Args {
+				stored[a] = true
+			}
+		}
+	}
+	return stored
+}
+
+// positive reports whether v is the decision of a ReLU's gradient: a > 0 for an operand a
+// in memory.
+func (r *retyper) positive(v *Value) bool {
+	if v.Op != op.Greater || !r.stored[v.Args[0]] {
+		return false
+	}
+	zero := v.Args[1]
+	return zero.Op == op.Const && zero.Attr.Data == nil && zero.Attr.Value == 0
 }
 
 // castOf is a value in another type.
@@ -106,6 +135,19 @@ func (r *retyper) record(v *Value) (*Value, error) {
 		least = r.Least(v)
 	}
 	d := v.Type.DType
+	if x := v.Args; r.Forced && r.positive(v) && narrower(x[0].Type.DType, least) {
+		// The twin makes the decision again, from the same operand, so that it fuses with
+		// what reads it: a shared one would be stored.
+		a, err := r.cast(x[0], least)
+		if err != nil {
+			return nil, err
+		}
+		zero, err := r.exact(x[1], least)
+		if err != nil {
+			return nil, err
+		}
+		return r.add(v.Op, v.Attr, v.Path, a, zero)
+	}
 	if r.Forced && (!d.IsFloat() || decides(v.Op)) {
 		return r.cast(v, widen(d, least))
 	}

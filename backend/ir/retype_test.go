@@ -187,6 +187,32 @@ func TestRetypeMeaning(t *testing.T) {
 	}
 }
 
+// TestRetypeReLU: the decision of a ReLU's gradient is made again from the original's
+// operand where that is in memory anyway, and is the same.
+func TestRetypeReLU(t *testing.T) {
+	b := build()
+	x := b.param(dtype.Float32, 2, 2)
+	narrow := b.cast(x, dtype.Float16)
+	product := b.do(op.MatMul, narrow, narrow)
+	rectified, zero := b.do(op.Relu, product), b.scalar(dtype.Float16, 0)
+	stored := b.do(op.Greater, rectified, zero) // the next product reads rectified
+	fused := b.do(op.Greater, product, zero)
+	b.Output(b.do(op.MatMul, rectified, narrow), -1)
+	twins := retype(t, b.Graph, slices.Clone(b.Values), Retyping{Least: everywhere(dtype.Float32), Forced: true})
+	if a := twins[stored]; a == stored || a.Args[0].Op != op.Cast || a.Args[0].Args[0] != rectified {
+		t.Errorf("the twin of %s is %s", stored.Describe(), a.Describe())
+	}
+	if twins[fused] != fused {
+		t.Errorf("the twin of %s, whose operand need not be in memory, is %s", fused.Describe(), twins[fused].Describe())
+	}
+	in := make([]byte, 16)
+	dtype.FromF64(in, []float64{1e-6, 1e-4, 1e-4, 1}, dtype.Float32) // the first product is 0 in float16
+	got := reached(b.Graph, [][]byte{in}, stored, twins[stored], twins[product])
+	if !sameFloats(got[0], got[1]) || got[0][0] != 0 || got[2][0] == 0 {
+		t.Errorf("the decisions are %v and %v, of %v", got[0], got[1], got[2])
+	}
+}
+
 // loopOf is a Loop of three steps in float16: s ← tanh(x·w + s + 1e-8), with the
 // output exp(s), computed in float32.
 func loopOf(b *builder) *Value {

@@ -102,11 +102,12 @@ type BesideOptions struct {
 	Only func(*Tap) bool
 
 	// All includes values that others stand for: those of which every element is one of
-	// an operand's, or 0, such as a ReLU and its gradient, maxima, and max-pooling with
-	// its gradient where windows do not overlap; and products before the bias is added.
-	// The former round nothing, and overflow or become 0 nowhere but where the operand
-	// does; where the latter overflow, the sum does, too. Without All they have
-	// statistics as a result, a loss or a gradient of a variable alone.
+	// an operand's, or 0, such as the gradient of a ReLU, maxima, and max-pooling with
+	// its gradient where windows do not overlap; products before the bias is added; and
+	// what nothing but a ReLU reads. The first round nothing, and overflow or become 0
+	// nowhere but where the operand does; where the others overflow, the sum does, too,
+	// and the ReLU unless that makes it 0. Without All they have statistics as a result,
+	// a loss or a gradient of a variable alone.
 	All bool
 
 	// Update includes what is of the update alone and stored in float32 or wider: new
@@ -543,6 +544,7 @@ func (c *comparing) statistics(derivative map[*ir.Value]*ir.Value) error {
 // shown reports which taps have statistics.
 func (c *comparing) shown() func(i int) bool {
 	terms, roots, summed := c.terms(), c.roots(), biased(c.values)
+	activated := rectified(c.values)
 	return func(i int) bool {
 		v := c.values[i]
 		switch {
@@ -553,7 +555,8 @@ func (c *comparing) shown() func(i int) bool {
 		case c.o.Only != nil:
 			return c.o.Only(&c.taps.Values[i])
 		}
-		return c.o.All || roots[i] || !selects(v) && !summed[v]
+		hidden := v.Op != op.Relu && (summed[v] || activated[v])
+		return c.o.All || roots[i] || v.Op == op.Relu && activated[v] || !selects(v) && !hidden
 	}
 }
 
@@ -595,7 +598,7 @@ func (c *comparing) local(i int, v, derivative *ir.Value) error {
 // interleave orders g so that values that one layer recorded one after the other are
 // followed by what goes with each: its shadow and their statistics. So these find them
 // in the caches, and need little memory. The layer's own values stay together, to be
-// fused.
+// fused, and max-pooling stays behind what it reads.
 func interleave(g *ir.Graph, values []*ir.Value, with func(*ir.Value) []*ir.Value) {
 	order := make([]*ir.Value, 0, len(g.Values))
 	listed := make(map[*ir.Value]bool, len(g.Values))
@@ -612,7 +615,7 @@ func interleave(g *ir.Graph, values []*ir.Value, with func(*ir.Value) []*ir.Valu
 	}
 	for len(values) > 0 {
 		n := 1
-		for n < len(values) && values[n].Path == values[0].Path {
+		for n < len(values) && (values[n].Path == values[0].Path || values[n].Op == op.MaxPool) {
 			n++
 		}
 		for _, v := range values[:n] {
@@ -682,12 +685,7 @@ func (b *beside) roots() map[int]bool {
 
 // biased marks products that nothing reads but the sum with a bias.
 func biased(values []*ir.Value) map[*ir.Value]bool {
-	readers := map[*ir.Value]int{}
-	for _, v := range values {
-		for _, a := range v.Args {
-			readers[a]++
-		}
-	}
+	readers := readersOf(values)
 	all := map[*ir.Value]bool{}
 	for _, v := range values {
 		if v.Op != op.Add || !v.Type.DType.IsFloat() {
@@ -705,6 +703,29 @@ func biased(values []*ir.Value) map[*ir.Value]bool {
 		}
 	}
 	return all
+}
+
+// rectified marks ReLUs, and their operands that nothing else reads.
+func rectified(values []*ir.Value) map[*ir.Value]bool {
+	readers := readersOf(values)
+	all := map[*ir.Value]bool{}
+	for _, v := range values {
+		if v.Op == op.Relu && v.Type.DType.IsFloat() && readers[v.Args[0]] == 1 && v.Args[0].Op.Info().Class != op.Leaf {
+			all[v], all[v.Args[0]] = true, true
+		}
+	}
+	return all
+}
+
+// readersOf counts the uses of values.
+func readersOf(values []*ir.Value) map[*ir.Value]int {
+	readers := map[*ir.Value]int{}
+	for _, v := range values {
+		for _, a := range v.Args {
+			readers[a]++
+		}
+	}
+	return readers
 }
 
 // selects reports whether each element of a value is one of an operand's, or 0.

@@ -407,7 +407,7 @@ func TestBesideAll(t *testing.T) {
 		}
 	}
 	// The result is a maximum, too, and has them.
-	want := map[op.Code]int{op.Relu: 1, op.MaxPool: 2, op.MaxPoolGrad: 1, op.Where: 1}
+	want := map[op.Code]int{op.Conv: 1, op.MaxPool: 2, op.MaxPoolGrad: 1, op.Where: 1}
 	for c, n := range without {
 		if n != want[c] {
 			t.Errorf("%d of %v have statistics with All alone, want %d", n, c, want[c])
