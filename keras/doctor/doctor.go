@@ -54,7 +54,7 @@ const (
 	Given           Kind = "given"            // the batch or a variable is not finite
 	Diverged        Kind = "diverged"         // the numbers leave the range of float32, too
 	Formula         Kind = "formula"          // float32 is not enough for the formula, float64 is
-	Scale           Kind = "loss scale"       // another loss scale is all that is needed
+	Scale           Kind = "loss scale"       // the gradients need another loss scale, or no single one fits them
 	FlushedConstant Kind = "flushed constant" // a constant is 0 in the compute type
 	Overflow        Kind = "overflow"         // a value leaves the range of its type
 	RoundedOperand  Kind = "rounded operand"  // an operation is invalid on the operand that was rounded
@@ -339,6 +339,9 @@ func (e *examination) examine(ctx context.Context) error {
 	if e.healthy(r.Before) {
 		if e.lost(forced) {
 			return nil
+		}
+		if spoiled, err := e.spoiled(forced); spoiled || err != nil {
+			return err
 		}
 		r.Kind = Healthy
 		r.Scale = forced.scaleAdvice(e.scale)

@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/doctor"
 	"github.com/mezzo-ml/mezzo/layers"
@@ -242,7 +245,87 @@ func TestPatientsAuto(t *testing.T) {
 			}
 		})
 	}
-	if got, want := strings.Join(healthy, ""), "07 08 09 10 18 27 30 31 34 36 37 39 40 41 "; got != want {
+	if got, want := strings.Join(healthy, ""), "07 08 09 10 18 27 30 31 34 36 37 39 40 41 49 50 56 57 58 "; got != want {
 		t.Errorf("healthy without a look at data: got %s, want %s", got, want)
+	}
+}
+
+// TestNoScaleFits: two losses whose gradients are so far apart that no loss scale fits
+// both.
+func TestNoScaleFits(t *testing.T) {
+	defer policy.SetGlobal(policy.SetGlobal("mixed_float16"))
+	in := keras.Input(64)
+	a, b := dense("a", 64, "relu", in), dense("b", 64, "relu", in)
+	m, err := keras.NewModel(in, keras.Tuple(dense("out_a", 1, "", a), dense("out_b", 1, "", b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Compile(keras.CompileConfig{Loss: &losses.MeanSquaredError{}, LossWeights: []float64{1, 1e-12}, Optimizer: &optimizers.SGD{}}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := doctor.Examine(t.Context(), m, keras.Batch{X: normal(1, 1, 0, 32, 64), Y: keras.Tuple(normal(2, 1, 0, 32, 1), normal(3, 1, 0, 32, 1))}, doctor.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (policy.Map{"b": "float32", "out_b": "float32"}); r.Kind != doctor.Scale || !strings.Contains(r.Summary, "No loss scale fits all gradients: out_b/grad") || !maps.Equal(r.Remedy.Map, want) || !r.Remedy.Verified {
+		t.Errorf("got %v, want no scale that fits, and the remedy %#v", r, want)
+	}
+}
+
+// TestSpoiledStatistics: a NaN in a moving average leaves the step as it is, and spoils
+// predictions.
+func TestSpoiledStatistics(t *testing.T) {
+	defer policy.SetGlobal(policy.SetGlobal("mixed_float16"))
+	m := keras.Sequential(&layers.Dense{Units: 16}, &layers.BatchNormalization{Name: "norm"}, &layers.Dense{Units: 10})
+	if err := m.Compile(keras.CompileConfig{Loss: crossentropy, Optimizer: &optimizers.SGD{}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, spoil := range []bool{false, true} {
+		want := doctor.Healthy
+		if spoil {
+			want = doctor.Given
+			for _, v := range m.NonTrainableVariables() {
+				if strings.HasSuffix(v.Name(), "/moving_variance") {
+					if err := v.Set(append([]float64{math.Inf(1)}, make([]float64, 15)...)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		r, err := doctor.Examine(t.Context(), m, standard(), doctor.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Kind != want || spoil && !strings.Contains(r.Summary, "norm/moving_variance") {
+			t.Errorf("got %v, want %s", r, want)
+		}
+	}
+}
+
+// TestAdvice: what helps where no policy does is said by what is wrong.
+func TestAdvice(t *testing.T) {
+	for name, want := range map[string]string{
+		"45": "a row of nothing but -Inf", "51": "scale the data, argument 1 is up to 1.2", "15": "lower the learning rate", "28": "Where in front of a root",
+	} {
+		p := patientOf(t, name)
+		r, err := doctor.Examine(t.Context(), p.compiled(t), p.batch(), doctor.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(r.Remedy.Advice, want) {
+			t.Errorf("%s: got %v, want the advice %s", p.name, r, want)
+		}
+	}
+	// A layer that computes in float16 whatever its policy.
+	p := *patientOf(t, "00")
+	p.build = tower(func(x *keras.Tensor) *keras.Tensor {
+		return layerOf("fixed", func(x *tensor.Tensor) *tensor.Tensor { return x.MulScalar(2000).Cast(keras.Float16).Square().Sqrt() }, x)
+	})
+	r, err := doctor.Examine(t.Context(), p.compiled(t), p.batch(), doctor.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Kind != doctor.Overflow || !strings.Contains(r.Remedy.Advice, "fixed/Square#0 computes in 16 bits whatever the policy") {
+		t.Errorf("got %v, want the operation in 16 bits", r)
 	}
 }

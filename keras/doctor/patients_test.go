@@ -455,6 +455,92 @@ var patients = []patient{
 		}
 		return keras.Batch{X: keras.NewTensor(x, 32, 12, 12, 1), Y: classes(2, 32, 10)}
 	}, loss: crossentropy},
+	{name: "47 scores that are scaled after the product", kind: doctor.Overflow, layers: []string{"attention"}, origin: "attention/MatMul#0", policy: "mixed_float16", scale: 1024, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		return layerOf("attention", func(x *tensor.Tensor) *tensor.Tensor {
+			n := x.Dim(0)
+			t := x.Reshape(n, 8, 8)
+			return t.MatMulT(t, false, true).MulScalar(1e-4).Softmax(2).MatMul(t).Reshape(n, 64)
+		}, large("wide", 64, "20", x))
+	}), batch: standard, loss: crossentropy},
+	{name: "48 causal mask of -Inf", kind: doctor.Healthy, policy: "mixed_float16", scale: 1024, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		return layerOf("masked", func(x *tensor.Tensor) *tensor.Tensor {
+			n := x.Dim(0)
+			t := x.Reshape(n, 8, 8)
+			query, key := tensor.Iota(keras.Int32, 8).Reshape(8, 1), tensor.Iota(keras.Int32, 8).Reshape(1, 8)
+			logits := tensor.Where(key.LessEqual(query), t.MatMulT(t, false, true), tensor.Full(x.DType(), math.Inf(-1)))
+			return logits.Softmax(2).MatMul(t).Reshape(n, 64)
+		}, x)
+	}), batch: standard, loss: crossentropy},
+	{name: "49 label smoothing of probabilities that are 0", kind: doctor.Underflow, layers: []string{"smoothed"}, origin: "smoothed/Log#0", policy: "mixed_float16", scale: 1024, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		return layerOf("smoothed", func(x *tensor.Tensor) *tensor.Tensor { return x.Softmax(1).Log().MulScalar(0.1) }, large("scores", 64, "0.9", x))
+	}), batch: standard, loss: crossentropy},
+	{name: "50 variance of constant rows", kind: doctor.FlushedConstant, layers: []string{"standardized"}, origin: "standardized/Div#0", policy: "mixed_float16", scale: 1024, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		return layerOf("standardized", func(x *tensor.Tensor) *tensor.Tensor {
+			c := x.MulScalar(0).AddScalar(3)
+			d := c.Sub(c.MeanKeep(1))
+			return x.Add(d.Div(d.Square().MeanKeep(1).AddScalar(1e-8).Sqrt()))
+		}, x)
+	}), batch: standard, loss: crossentropy},
+	{name: "51 targets of 1e25", kind: doctor.Diverged, origin: "loss/mean_squared_error/Square#0", policy: "mixed_float16", scale: 32768, build: func() (*keras.Model, error) {
+		in := keras.Input(64)
+		return keras.NewModel(in, dense("out", 1, "", dense("in_1", 64, "relu", in)))
+	}, batch: func() keras.Batch { return keras.Batch{X: normal(1, 1, 0, 32, 64), Y: normal(3, 1e24, 1e25, 32, 1)} }, loss: &losses.MeanSquaredError{}},
+	{name: "52 a loss scale of 2", kind: doctor.Scale, policy: "mixed_float16", scale: 2, build: func() (*keras.Model, error) {
+		in := keras.Input(64)
+		return keras.NewModel(in, large("out", 1, "0.0001", dense("in_1", 64, "relu", in)))
+	}, batch: func() keras.Batch { return keras.Batch{X: normal(1, 1, 0, 32, 64), Y: normal(3, 1e-4, 0, 32, 1)} }, loss: &losses.MeanSquaredError{}},
+	{name: "53 frozen layer with weights beyond 65504", kind: doctor.Overflow, layers: []string{"frozen"}, origin: "frozen/Cast#1", policy: "mixed_float16", scale: 1024, build: func() (*keras.Model, error) {
+		in := keras.Input(64)
+		frozen := &layers.Dense{Units: 64, Name: "frozen", KernelInitializer: "random_normal(stddev=20000)"}
+		x := keras.Apply(frozen, in)
+		frozen.SetTrainable(false)
+		x = keras.Apply(&layers.LayerNormalization{Name: "norm"}, x)
+		return keras.NewModel(in, dense("logits", 10, "", x))
+	}, batch: standard, loss: crossentropy},
+	{name: "54 NaN in the batch that the model leaves out", kind: doctor.Healthy, policy: "mixed_float16", scale: 1024, build: func() (*keras.Model, error) {
+		in := keras.Input(64)
+		x := layerOf("impute", func(x *tensor.Tensor) *tensor.Tensor {
+			return tensor.Where(x.Equal(x), x, tensor.Full(x.DType(), 0))
+		}, in)
+		return keras.NewModel(in, dense("logits", 10, "", dense("in_1", 64, "relu", x)))
+	}, batch: func() keras.Batch {
+		b := standard()
+		v, _ := b.X.Values()
+		v[70] = float32(math.NaN())
+		return keras.Batch{X: keras.NewTensor(v, 32, 64), Y: b.Y}
+	}, loss: crossentropy},
+	{name: "55 cosines at a temperature of 0.01", kind: doctor.Healthy, policy: "mixed_float16", scale: 1024, build: func() (*keras.Model, error) {
+		in := keras.Input(64)
+		x := dense("embedding", 32, "", dense("in_1", 64, "relu", in))
+		return keras.NewModel(in, layerOf("similarity", func(x *tensor.Tensor) *tensor.Tensor {
+			u := x.Div(x.Square().SumKeep(1).AddScalar(1e-3).Sqrt())
+			return u.MatMulT(u, false, true).MulScalar(100).Slice(1, 0, min(10, x.Dim(0)))
+		}, x))
+	}, batch: standard, loss: crossentropy},
+	{name: "56 differences of 0.01 at 50", kind: doctor.Rounding, layers: []string{"standardized"}, policy: "mixed_float16", scale: 1024, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		return layerOf("standardized", func(x *tensor.Tensor) *tensor.Tensor {
+			y := x.MulScalar(0.01).AddScalar(50)
+			d := y.Sub(y.MeanKeep(1)) // 0, as is its square, which would be below 2^-14
+			return d.Div(d.Square().MeanKeep(1).AddScalar(1e-6).Sqrt())
+		}, x)
+	}), batch: standard, loss: crossentropy},
+	{name: "57 fault in a nested model", kind: doctor.Overflow, layers: []string{"inner/own_norm"}, origin: "inner/own_norm/Square#0", policy: "mixed_float16", scale: 1024, build: func() (*keras.Model, error) {
+		in, outer := keras.Input(64), keras.Input(64)
+		inner, err := keras.NewModel(in, layerOf("own_norm", ownNorm, dense("before", 64, "tanh", in)))
+		if err != nil {
+			return nil, err
+		}
+		return keras.NewModel(outer, dense("logits", 10, "", keras.Apply(inner.Named("inner").Layer(), outer)))
+	}, batch: standard, loss: crossentropy},
+	{name: "58 shared layer with a fault", kind: doctor.Overflow, layers: []string{"own_norm"}, origin: "own_norm/Square#0", policy: "mixed_float16", scale: 1024, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		shared := &lambda{F: ownNorm, Name: "own_norm"}
+		return keras.Apply(shared, dense("between", 64, "tanh", keras.Apply(shared, x)))
+	}), batch: standard, loss: crossentropy},
+	{name: "59 positions of 1000 in bf16", kind: doctor.Rounding, layers: []string{"positions"}, policy: "mixed_bfloat16", scale: 1, build: tower(func(x *keras.Tensor) *keras.Tensor {
+		return layerOf("positions", func(x *tensor.Tensor) *tensor.Tensor {
+			return x.Add(tensor.Iota(x.DType(), 64).AddScalar(1000).Sin())
+		}, x)
+	}), batch: standard, loss: crossentropy},
 }
 
 func (p *patient) compiled(t *testing.T) *keras.Model {

@@ -52,6 +52,9 @@ func (e *examination) beyondPolicies(ctx context.Context, forced, free *observed
 		r.Kind = Diverged
 		r.Summary = fmt.Sprintf("The step leaves the range of float32, too: %s: %v is up to %.3g.", where(t.Path), t.Op, s.Y.Largest)
 		r.Remedy.Advice = "no policy helps: lower the learning rate, clip gradients, or restore an earlier checkpoint"
+		if k := single.largestArgument(at); k >= 0 {
+			r.Remedy.Advice = fmt.Sprintf("no policy helps: scale the data, %s is up to %.3g", single.Values[k].Path, single.Values[k].Shadow.Y.Largest)
+		}
 		return true, nil
 	}
 	r.Kind = Formula
@@ -60,7 +63,31 @@ func (e *examination) beyondPolicies(ctx context.Context, forced, free *observed
 		r.Summary += " float64 is."
 	}
 	r.Remedy.Advice = "no policy helps: write it in a stable form (LogSigmoid, Softplus, LogSumExp, or Where in front of a root or a logarithm)"
+	if t.Op == op.Softmax || t.Op == op.LogSoftmax {
+		r.Remedy.Advice = "no policy helps: a row of nothing but -Inf has no softmax; let each row keep one element, or mask with a large finite number"
+	}
 	return true, nil
+}
+
+// largestArgument is the argument with the largest number of those that value i is
+// computed from, if that is beyond the range of float16; -1 if none is.
+func (r *observed) largestArgument(i int) int {
+	from := make([]bool, i+1)
+	from[i] = true
+	largest, most := -1, dtype.Float16.Max()
+	for k := i; k >= 0; k-- { // operands come first
+		if !from[k] {
+			continue
+		}
+		t := &r.Values[k]
+		for _, a := range t.Args {
+			from[a] = true
+		}
+		if t.Argument >= 0 && t.Shadow != nil && t.Shadow.Y.Largest > most {
+			largest, most = k, t.Shadow.Y.Largest
+		}
+	}
+	return largest
 }
 
 // firstNaN is the first value with a NaN of those that the loss and the gradients come
@@ -98,6 +125,7 @@ type outcome struct {
 	ok      bool
 	scale   float64 // 0: without one
 	verdict Verdict
+	fixed   tensor.TapID // the first value that is not finite, if it has 16 bits; "" else
 }
 
 func keyOf(at policy.Map) string { return fmt.Sprintf("%#v", at) }
@@ -124,7 +152,10 @@ func (e *examination) try(ctx context.Context, at policy.Map) (bool, error) {
 			return false, err
 		}
 		v := r.verdict(e.isNoise)
-		o := outcome{e.ok(v), scale, v}
+		o := outcome{ok: e.ok(v), scale: scale, verdict: v}
+		if k := r.origin(); k >= 0 && r.Values[k].Type.DType.Is16() && e.unitOf(&r.Values[k]) != "" {
+			o.fixed = r.Values[k].ID
+		}
 		if !scaled {
 			o.scale = 0
 		}
@@ -165,6 +196,9 @@ func (e *examination) search(ctx context.Context) error {
 	}
 	if set == nil {
 		e.report.Remedy.Advice = "float32 in all layers does not help: look at the loss and at what surrounds the model"
+		if id := e.tried[keyOf(mapOf(e.units, wide))].fixed; id != "" {
+			e.report.Remedy.Advice = fmt.Sprintf("%s computes in 16 bits whatever the policy: cast to the layer's ComputeDType instead", id)
+		}
 		return nil
 	}
 	best := mapOf(set, wide)

@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"bytes"
 	"flag"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -63,7 +64,7 @@ func TestExamineLoop(t *testing.T) {
 // they read: some remedies have one more layer, or the one in front of another.
 func TestExamineStep(t *testing.T) {
 	others := map[string][]string{
-		"02": {"ff_2", "ff_3"}, "04": {"block_2", "add_2", "norm_out"}, "20": {"in_1", "in_2", "attention", "own_norm"}, "21": {"conv_2", "bn"}, "38": {"norm", "rnn"}, "40": {"likelihood", "norm_out"},
+		"02": {"ff_2", "ff_3"}, "04": {"block_2", "add_2", "norm_out"}, "20": {"in_1", "in_2", "attention", "own_norm"}, "21": {"conv_2", "bn"}, "38": {"norm", "rnn"}, "40": {"likelihood", "norm_out"}, "53": {"frozen", "norm"},
 	}
 	for i := range patients {
 		p := patients[i]
@@ -162,3 +163,57 @@ func TestExamineOperations(t *testing.T) {
 type owner []*tensor.Variable
 
 func (o owner) Variables() []*tensor.Variable { return o }
+
+// TestExamineGAN: a step with two models, two losses, two optimizers and two loss scales.
+func TestExamineGAN(t *testing.T) {
+	defer policy.SetGlobal(policy.SetGlobal("mixed_float16"))
+	for _, sick := range []bool{false, true} {
+		noise, picture := keras.Input(16), keras.Input(64)
+		x := dense("g_in", 64, "relu", noise)
+		if sick {
+			x = layerOf("g_norm", ownNorm, x)
+		}
+		generator, err := keras.NewModel(noise, dense("g_out", 64, "tanh", x))
+		if err != nil {
+			t.Fatal(err)
+		}
+		critic, err := keras.NewModel(picture, dense("c_out", 1, "", dense("c_in", 64, "relu", picture)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		scaler := func(name string) *optimizers.LossScaleOptimizer {
+			return &optimizers.LossScaleOptimizer{Inner: &optimizers.Adam{Name: name}, InitialScale: 1024, Name: name + "_scale"}
+		}
+		forGenerator, forCritic := scaler("generator"), scaler("critic")
+		minimize := func(s *optimizers.LossScaleOptimizer, loss *keras.Tensor, vars []*keras.Variable) {
+			s.ApplyGradients(s.GetUnscaledGradients(keras.Gradients(s.GetScaledLoss(loss), vars)), vars)
+		}
+		judge := func(pictures *keras.Tensor, real float64) *keras.Tensor {
+			logits := critic.Call(pictures, keras.Training)
+			return (&losses.BinaryCrossentropy{FromLogits: true}).Call(logits.MulScalar(0).AddScalar(real).StopGradient(), logits)
+		}
+		step := keras.Function(func(b keras.Batch) *keras.Tensor {
+			fake := generator.Call(b.X, keras.Training)
+			loss := judge(b.Y, 1).Add(judge(fake.StopGradient(), 0))
+			minimize(forCritic, loss, critic.TrainableVariables())
+			minimize(forGenerator, judge(fake, 1), generator.TrainableVariables())
+			return loss
+		}, generator, critic, forGenerator, forCritic)
+		b := keras.Batch{X: normal(1, 1, 0, 32, 16), Y: normal(2, 1, 0, 32, 64)}
+		r, err := doctor.ExamineStep(t.Context(), step, b, forCritic, doctor.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(r)
+		if len(r.Taps.Derivatives) != 2 {
+			t.Errorf("got %d derivatives, want those of two losses", len(r.Taps.Derivatives))
+		}
+		kind, want := doctor.Healthy, policy.Map(nil)
+		if sick {
+			kind, want = doctor.Overflow, policy.Map{"g_norm": "float32"}
+		}
+		if r.Kind != kind || !maps.Equal(r.Remedy.Map, want) {
+			t.Errorf("got %v, want %s and the remedy %#v", r, kind, want)
+		}
+	}
+}

@@ -32,6 +32,9 @@ type subject interface {
 	// there are no copies of the model to run.
 	settled(ctx context.Context, scales map[string][]float64, scale float64) (*tensor.Taps, error)
 
+	// statistics are the model's variables that no gradient changes.
+	statistics() []*keras.Variable
+
 	// unitsOf lists what a map of policies can be of.
 	unitsOf(taps *tensor.Taps) []unit
 }
@@ -57,6 +60,12 @@ type modelStep struct {
 func (s *modelStep) run(ctx context.Context, o tensor.BesideOptions) (*tensor.Taps, error) {
 	return s.model.Beside(ctx, s.batch, o)
 }
+
+func (s *modelStep) statistics() []*keras.Variable { return s.model.NonTrainableVariables() }
+
+func (s *loopStep) statistics() []*keras.Variable { return s.model.NonTrainableVariables() }
+
+func (s *functionStep) statistics() []*keras.Variable { return nil }
 
 // sample takes two samples or more: float64 products are slow, so fewer for large
 // models.
@@ -168,6 +177,8 @@ func compileCopy(m *keras.Model, c keras.CompileConfig, scale func(inner optimiz
 	}
 	if scaled = computesInFloat16(m.Layers()); scaled {
 		c.Optimizer = scale(c.Optimizer)
+	} else {
+		c.AutoScaleLoss = new(false) // a layer may cast to float16 whatever its policy
 	}
 	return scaled, m.Compile(c)
 }

@@ -52,6 +52,7 @@ func (e *examination) suspect(free, forced *observed) {
 			found[l] = Suspect{l, fmt.Sprintf(format, args...), score}
 		}
 	}
+	underflows := forced.underflows()
 	for i := range free.Values {
 		t := &free.Values[i]
 		s := t.Shadow
@@ -69,7 +70,7 @@ func (e *examination) suspect(free, forced *observed) {
 				note(t, scoreReader, "%v reads %.3g", t.Op, a.Shadow.Y.Largest)
 			}
 		}
-		if share := flushed(t.Type.DType, s); share > 0.1 {
+		if share := flushed(t.Type.DType, s); share > 0.1 && underflows[i] {
 			note(t, scoreFlushed*share, "%v: %.0f %% become 0", t.Op, 100*share)
 		}
 	}
@@ -117,6 +118,18 @@ func (e *examination) suspect(free, forced *observed) {
 		}
 		return e.order[a.Layer] - e.order[b.Layer]
 	})
+}
+
+// underflows marks values with elements that an operation made 0, of numbers that are not,
+// and what is computed from such values. The square of a difference that is 0 because of
+// rounding is none of them.
+func (r *observed) underflows() []bool {
+	all := make([]bool, len(r.Values))
+	for i := range r.Values {
+		t := &r.Values[i]
+		all[i] = t.Local != nil && t.Local.Flushed > 0 || slices.ContainsFunc(t.Args, func(a int) bool { return all[a] })
+	}
+	return all
 }
 
 // flushed is the share of the elements that are 0 because they are too small for the
@@ -170,11 +183,26 @@ func (e *examination) kind(forced, free *observed, origin int) (Kind, string) {
 			return Overflow, fmt.Sprintf("Layer %s: %s.", s.Layer, s.Why)
 		case strings.HasSuffix(s.Why, "become 0"):
 			return Underflow, fmt.Sprintf("Layer %s: %s.", s.Layer, s.Why)
+		case e.noScaleFits(free, s.Layer):
+			a := e.report.Scale
+			return Scale, fmt.Sprintf("No loss scale fits all gradients: %s needs at least 2^%d, and %s overflows beyond 2^%d.", a.LowAt, a.Low, a.HighAt, a.High)
 		default:
 			return Rounding, fmt.Sprintf("Layer %s: %s.", s.Layer, s.Why)
 		}
 	}
 	return Rounding, fmt.Sprintf("Errors add up: the worst gradient (%s) is off by %.2g.", e.report.Before.Worst, e.report.Before.Gradient)
+}
+
+// noScaleFits reports whether gradients of a layer become 0 at any loss scale at which
+// those of others are finite.
+func (e *examination) noScaleFits(free *observed, layer string) bool {
+	a := e.report.Scale
+	if !a.Known || a.Fits() || e.report.Before.Gradient < 0.5 {
+		return false
+	}
+	i := slices.IndexFunc(free.Values, func(t tensor.Tap) bool { return string(t.ID) == a.LowAt })
+	t := &free.Values[i]
+	return flushed(t.Type.DType, t.Shadow) > 0.5 && e.unitOf(t) == layer
 }
 
 func where(path string) string {
@@ -201,6 +229,14 @@ func (r *observed) spoils(i int) bool {
 		}
 	}
 	return false
+}
+
+// accounts reports whether as many elements of value k became 0 as half of those of value
+// i that are not finite.
+func (r *observed) accounts(k, i int) bool {
+	t := &r.Values[k]
+	zero := flushed(t.Type.DType, t.Shadow) * float64(t.Shadow.Count)
+	return zero > 0 && 2*zero >= float64(r.bad[i])
 }
 
 // flushedBefore looks in the values that value i is computed from, as far as they are 0
@@ -231,7 +267,7 @@ func (r *observed) flushedBefore(i int) (constant, value int) {
 				}
 			}
 		}
-		flushes := t.Shadow != nil && t.Type.DType.Is16() && flushed(t.Type.DType, t.Shadow) > 0.1
+		flushes := t.Shadow != nil && t.Type.DType.Is16() && (flushed(t.Type.DType, t.Shadow) > 0.1 || r.accounts(k, i))
 		if flushes && k != i && (zero == 0 || zero > constants) && (value < 0 || k < value) { // not 0 plus a constant that is 0
 			value = k
 		}

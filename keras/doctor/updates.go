@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
 // manyLost is the share of lost updates of all weights from which on they are an
@@ -38,6 +39,39 @@ func (e *examination) lost(r *observed) bool {
 	e.report.Summary = fmt.Sprintf("The gradients are right, but %.0f %% of the updates are smaller than half the spacing of 16-bit numbers and leave weights as they are (%s: %.0f %%).", 100*float64(lost)/float64(all), worst, 100*e.report.Lost[worst])
 	e.report.Remedy.Advice = "store weights in float32 and compute in 16 bits: policy mixed_float16 or mixed_bfloat16; or set the optimizer's StochasticRounding"
 	return true
+}
+
+// spoiled reports a step that is right, but for statistics that it only updates: moving
+// averages that are not finite spoil predictions, and stay so.
+func (e *examination) spoiled(r *observed) (bool, error) {
+	seen := map[*tensor.Variable]bool{} // the step reads it
+	for i := range r.Values {
+		if t := &r.Values[i]; t.Variable != nil && t.Shadow != nil {
+			seen[t.Variable] = true
+		}
+	}
+	for _, v := range e.statistics() {
+		if !v.DType().IsFloat() || seen[v] {
+			continue
+		}
+		x, err := v.Float64s()
+		if err != nil {
+			return false, err
+		}
+		bad := 0
+		for _, x := range x {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				bad++
+			}
+		}
+		if bad > 0 {
+			e.report.Kind = Given
+			e.report.Summary = fmt.Sprintf("The loss and the gradients are right, but variable %s has %d elements that are not finite: the step updates it, and predictions read it.", v.Name(), bad)
+			e.report.Remedy.Advice = "restore it from a checkpoint"
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // leap is the matrix whose update in float32 is the largest relative to it, as a norm, and
