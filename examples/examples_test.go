@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 // for all takes half as long as one for each.
 var buildAll = sync.OnceValue(func() error {
 	args := []string{"build", "-ldflags=-s -w", "-o", programs + string(filepath.Separator)}
-	for _, name := range []string{"accuracy", "bert", "customloop", "distributed", "doctor", "gan", "guide", "mnistcnn", "onnx", "overflow", "pcm", "predict", "quantize", "quickstart", "refine", "resume", "rossmann", "serve", "unet", "vae"} {
+	for _, name := range []string{"accuracy", "bert", "customloop", "distributed", "doctor", "gan", "guide", "mnistcnn", "onnx", "overflow", "pcm", "predict", "quantize", "quickstart", "refine", "resume", "rossmann", "serve", "translate", "unet", "vae"} {
 		args = append(args, "./"+name)
 	}
 	cmd := exec.Command("go", args...)
@@ -320,6 +320,17 @@ func TestBERT(t *testing.T) {
 		// A guess has a loss of 2·ln 40 = 7.4.
 		if got := last(t, out, "Test loss:"); got > 5.5 {
 			t.Errorf("%s: got test loss %v, want 5.5 or less", policy, got)
+		}
+	}
+}
+
+// TestTranslate: a guess has a loss of ln 386 = 6.0, and no four words right.
+func TestTranslate(t *testing.T) {
+	run := build(t, "translate")
+	for _, policy := range policies() {
+		out := run("-policies", policy, "-pairs", "3000", "-tests", "100", "-epochs", "4", "-features", "32", "-layers", "1", "-warmup", "100", "-rate", "2")
+		if loss, score := last(t, out, "test loss"), last(t, out, "BLEU"); loss > 3.3 || score < 3 {
+			t.Errorf("%s: got test loss %v and BLEU %v, want 3.3 or less and 3 or more\n%s", policy, loss, score, out)
 		}
 	}
 }
