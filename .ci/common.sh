@@ -2,7 +2,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CGO_ENABLED=0
-export GOFLAGS=-vet=off # of go test: .ci/lint has vetted everything
+# .ci/lint has vetted what go test would vet. Compilers collect garbage less often: a
+# fifth less processor time. Tests do not get that from the environment.
+export GOFLAGS="-vet=off -toolexec=$PWD/.ci/toolexec"
 nested='keras/serving/grpc keras/distribution/mpi' # modules
 staticcheck() { go run honnef.co/go/tools/cmd/staticcheck@v0.7.0 -checks inherit,-ST1005 "$@"; }
 # needs COMMAND PACKAGE: installs a package for a command if it can. Scripts that run at

@@ -40,6 +40,7 @@ import (
 //	<!-- illustration: three machines in one list -->
 //
 // The first also stands before the first heading of a page, for all its blocks.
+// Above a block whose programs take seconds, <!-- long --> leaves it to -every.
 // Any other block is an error. What takes hours to print is kept in a file,
 // with the commands and the day, and blocks and tables are compared with that:
 //
@@ -58,7 +59,7 @@ import (
 // the numbers are not.
 //
 // go test ./examples -run 'Docs|Tutorial' -update rewrites the blocks, and
-// keeps every "…".
+// keeps every "…"; with -every, also those that are long.
 var update = flag.Bool("update", false, "rewrite what docs/*.md and README.md show as output")
 
 var docsSettings = []string{"MEZZO_CPU=avx2", "GOMAXPROCS=2"}
@@ -566,6 +567,12 @@ func TestDocsFlags(t *testing.T) {
 }
 
 func checkFence(t *testing.T, f *fence) {
+	if f.comment == "long" {
+		if !*every {
+			t.Skip("long: without -every")
+		}
+		f.comment = ""
+	}
 	kind, what, _ := strings.Cut(f.comment, " ")
 	if f.comment == "" && strings.HasPrefix(f.page.comment, "held ") {
 		kind, what, _ = strings.Cut(f.page.comment, " ")

@@ -87,7 +87,7 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-var every = flag.Bool("every", false, "run each program under three policies, not under mixed_float16 alone, as CI does")
+var every = flag.Bool("every", false, "run each program under three policies, not under mixed_float16 alone, and the long blocks of docs, as CI does")
 
 // policies are those to run a program under.
 func policies() []string {
@@ -338,6 +338,9 @@ func TestTranslate(t *testing.T) {
 // TestAccuracy runs what makes the tables of docs/benchmarks/accuracy.md, too
 // short to learn anything: each program says what is read from it.
 func TestAccuracy(t *testing.T) {
+	if !*every {
+		t.Skip("it builds programs and runs each under three policies: with -every")
+	}
 	bin, _ := buildAt(t, "accuracy")
 	cmd := exec.Command(bin, "-mnist=false", "-seeds", "1", "--", "-steps", "1", "-epochs", "1")
 	cmd.Dir = ".."
