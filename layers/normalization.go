@@ -3,6 +3,7 @@ package layers
 import (
 	"fmt"
 
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
@@ -21,6 +22,12 @@ import (
 // The averages are updated in a tensor.Function only. A step that the
 // optimizer skips does not change them. Variances are biased: divided by n.
 //
+// Data parallelism cuts a batch into shards. By default each shard has statistics of its
+// own. With Synchronized they are those of the whole batch, which the shards exchange in
+// the forward pass, and their gradients in the backward pass: one exchange each for each
+// layer. It has no effect on a batch that is not cut. A training loop of one's own must
+// compute its gradients in distribution.DataParallel.Replicas, as Fit does.
+//
 // Shapes: [batch …] → the same. Weights, of the size c of Axis: gamma, beta,
 // moving_mean and moving_variance [c].
 type BatchNormalization struct {
@@ -37,6 +44,7 @@ type BatchNormalization struct {
 	GammaRegularizer          string
 	BetaConstraint            string
 	GammaConstraint           string
+	Synchronized              bool // statistics are those of all shards of the batch, see keras/distribution
 	Name, DType               string
 
 	Base
@@ -92,16 +100,29 @@ func (b *BatchNormalization) CheckInput(in ...Shape) error {
 
 // Call computes the layer on x.
 func (b *BatchNormalization) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
-	if p.Training && b.Trainable() && b.axis == x.Rank()-1 && x.Mask() == nil {
+	training := p.Training && b.Trainable()
+	together := false // with other shards
+	if training && b.Synchronized {
+		_, shards := tensor.ShardIndex()
+		if together = shards > 1; !together {
+			tensor.UnsharedStatistics(b.Path())
+		}
+	}
+	if training && b.axis == x.Rank()-1 && x.Mask() == nil && !together {
 		return b.batchNorm(x)
 	}
 	x = x.Cast(support.Widest(b.Policy(), x))
 	onAxis := support.Along(x.Shape(), []int{b.axis})
 	read := func(w *Weight) *tensor.Tensor { return w.Value().CastLike(x).Reshape(onAxis...) }
 	var centered, variance *tensor.Tensor
-	if p.Training && b.Trainable() {
+	if training {
 		var mean *tensor.Tensor
-		mean, centered, variance = maskedMoments(x, others(x.Rank(), b.axis))
+		if together {
+			mean, variance = b.sharedMoments(x)
+			centered = x.Sub(mean)
+		} else {
+			mean, centered, variance = maskedMoments(x, others(x.Rank(), b.axis))
+		}
 		b.average(b.mean, mean)
 		b.average(b.variance, variance)
 	} else {
@@ -128,6 +149,33 @@ func (b *BatchNormalization) batchNorm(x *tensor.Tensor) *tensor.Tensor {
 	b.average(b.variance, variance)
 	o := tensor.BatchNormOptions{Epsilon: b.epsilon, DType: b.ComputeDType()}
 	return tensor.BatchNorm(columns, gain, shift, o).Reshape(x.Shape()...)
+}
+
+// sharedMoments returns the mean and the biased variance of all shards of the batch, of
+// which x is one. Of each feature the shards add up the number, the sum and the sum of
+// the squares of the elements that are not hidden. They do it in float64: the variance,
+// which is the mean of the squares less the square of the mean, has the digits of float32
+// unless the mean is more than 2¹⁴ standard deviations.
+func (b *BatchNormalization) sharedMoments(x *tensor.Tensor) (mean, variance *tensor.Tensor) {
+	n, onAxis := x.Dim(b.axis), support.Along(x.Shape(), []int{b.axis})
+	count := tensor.Full(dtype.Float64, float64(x.Shape().Size()/n), 1)
+	if x.Mask() == nil && b.axis == x.Rank()-1 {
+		mean, variance = x.Reshape(1, x.Shape().Size()/n, n).Moments()
+	} else {
+		axes := others(x.Rank(), b.axis)
+		if x.Mask() != nil {
+			kept := spreadMask(x.Mask(), x).Cast(x.DType()).BroadcastTo(x.Shape()...)
+			count = kept.Sum(axes...).Slice(0, 0, 1).Cast(dtype.Float64)
+		}
+		mean, _, variance = maskedMoments(x, axes)
+	}
+	mean, variance = mean.Reshape(n).Cast(dtype.Float64), variance.Reshape(n).Cast(dtype.Float64)
+	sums := tensor.Concat(0, mean.Mul(count), variance.Add(mean.Square()).Mul(count), count).ShardMean()
+	// A mask may hide all; then the sums are 0, too.
+	all := sums.Slice(0, 2*n, 2*n+1).MaximumScalar(1e-9)
+	mean = sums.Slice(0, 0, n).Div(all)
+	variance = sums.Slice(0, n, 2*n).Div(all).Sub(mean.Square()).MaximumScalar(0)
+	return mean.CastLike(x).Reshape(onAxis...), variance.CastLike(x).Reshape(onAxis...)
 }
 
 // average moves a statistic towards the batch's.

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -17,6 +18,7 @@ type AllReduceOptions struct {
 	BucketBytes int         // about so many bytes are exchanged at a time; the first exchange is small
 	Scale       float64     // factor of the sums
 	Native      bool        // the group's engine adds up, in its own order; Shards is Ranks
+	Alone       []bool      // tensors that others wait for: each is exchanged by itself, as soon as it is computed; default: none
 }
 
 // firstBucket is the most bytes of the first exchange, which is to begin early: that of
@@ -62,33 +64,50 @@ func AllReduce(partials [][]*Tensor, o AllReduceOptions) []*Tensor {
 	if tr == nil {
 		Fail(where, "gradients are exchanged with other ranks outside a Function; record it in a keras.Function")
 	}
-	most := firstBucket
-	for first := 0; first < len(sums); {
-		end, bytes, d := first, 0, wide[0][first].DType()
-		for end < len(sums) && wide[0][end].DType() == d && (end == first || bytes+wide[0][end].typ.Bytes() <= most) {
-			bytes += wide[0][end].typ.Bytes()
-			end++
+	if tr.unshared != "" {
+		panic(&Error{Path: tr.unshared, Op: where, Err: errors.New("its statistics are those of one rank, but Synchronized is set; compute the gradients in DataParallel.Replicas, as Fit does")})
+	}
+	var bucket []int
+	bytes, most := 0, firstBucket
+	exchange := func(at ...int) {
+		for i, t := range tr.exchange(wide, at, o) {
+			sums[at[i]] = t
 		}
-		copy(sums[first:], tr.exchange(wide, first, end, o))
-		first, most = end, max(o.BucketBytes, firstBucket)
+	}
+	for i, t := range wide[0] {
+		if len(o.Alone) > 0 && o.Alone[i] {
+			exchange(i)
+			continue
+		}
+		if len(bucket) > 0 && (t.DType() != wide[0][bucket[0]].DType() || bytes+t.typ.Bytes() > most) {
+			exchange(bucket...)
+			bucket, bytes, most = nil, 0, max(o.BucketBytes, firstBucket)
+		}
+		bucket = append(bucket, i)
+		bytes += t.typ.Bytes()
+	}
+	if len(bucket) > 0 {
+		exchange(bucket...)
 	}
 	return sums
 }
 
-// exchange records the sums of tensors first to end-1.
-func (tr *trace) exchange(partials [][]*Tensor, first, end int, o AllReduceOptions) (sums []*Tensor) {
+// exchange records the sums of the tensors at some indices.
+func (tr *trace) exchange(partials [][]*Tensor, at []int, o AllReduceOptions) (sums []*Tensor) {
 	a := &op.AllReduce{Group: o.Group, Rank: o.Rank, Ranks: o.Ranks, Shards: o.Shards, Bucket: tr.exchanges,
-		Wire: partials[0][first].DType(), Scale: o.Scale, Native: o.Native}
+		Wire: partials[0][at[0]].DType(), Scale: o.Scale, Native: o.Native}
 	if a.Wire == dtype.Float32 && o.Wire != dtype.Invalid {
 		a.Wire = o.Wire
 	}
 	tr.exchanges++
 	var args []*Tensor
 	for _, p := range partials {
-		args = append(args, p[first:end]...)
+		for _, i := range at {
+			args = append(args, p[i])
+		}
 	}
-	for _, t := range partials[0][first:end] {
-		a.Shapes = append(a.Shapes, t.Shape())
+	for _, i := range at {
+		a.Shapes = append(a.Shapes, partials[0][i].Shape())
 	}
 	if tr.exchanged != nil { // ranks exchange in one order
 		args = append(args, tr.exchanged)
@@ -113,57 +132,4 @@ func RecordedOrder(ts []*Tensor) []int {
 	}
 	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(ts[i].seq, ts[j].seq) })
 	return order
-}
-
-// ShardUpdate is a value that a shard's recording has assigned to a variable.
-type ShardUpdate struct {
-	Variable *Variable
-	Value    *Tensor
-}
-
-// Shard records f as the computation of one of several shards of a batch: index, from 0,
-// of of. Random states that layers advance in it differ from shard to shard
-// ([ShardIndex]). All shards begin with the same variables: assignments of f are taken
-// back and returned, in the order of the first ones. The caller assigns what follows
-// from those of all shards.
-func Shard(index, of int, f func()) (updates []ShardUpdate) {
-	tr := current()
-	if tr == nil {
-		Fail("Shard", "it is called outside a Function")
-	}
-	if tr.shards != 0 {
-		Fail("Shard", "it is called in another one")
-	}
-	outer := tr.assigned
-	before := map[*Variable]*Tensor{}
-	for _, v := range outer {
-		before[v] = v.bound
-	}
-	tr.assigned = nil
-	tr.shard, tr.shards = index, of
-	defer func() {
-		tr.shard, tr.shards = 0, 0
-		inner := tr.assigned
-		tr.assigned = outer
-		for _, v := range inner {
-			updates = append(updates, ShardUpdate{v, v.bound})
-			old, known := before[v]
-			if !known { // it stays in the list of variables that the recording knows
-				old = v.leaf
-				tr.assigned = append(tr.assigned, v)
-			}
-			v.bound, v.latest = old, nil
-		}
-	}()
-	f()
-	return updates
-}
-
-// ShardIndex returns which shard of a batch the calling goroutine is recording, and how
-// many there are: 0 and 1 outside of [Shard].
-func ShardIndex() (index, of int) {
-	if tr := current(); tr != nil && tr.shards > 0 {
-		return tr.shard, tr.shards
-	}
-	return 0, 1
 }

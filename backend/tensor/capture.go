@@ -31,6 +31,9 @@ type trace struct {
 	autocast dtype.DType // of what is recorded now; see Autocast
 
 	shard, shards int     // see Shard; 0 shards: none
+	weight        float64 // of the shard
+	means         []PendingMean
+	unshared      string  // see UnsharedStatistics
 	exchanges     int     // of AllReduce so far
 	exchanged     *Tensor // the start of the last one
 

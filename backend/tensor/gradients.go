@@ -82,10 +82,20 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 		tr.autocast = dtype.Invalid // gradients follow the types of what they are of
 	}
 	remat := rematerializer{start: SequencePoint()}
+	pending := 0 // means over shards that the forward pass has asked for
+	if loss.trace != nil {
+		pending = len(loss.trace.means)
+	}
 	one := Scalar(loss.typ.DType, 1)
 	one.scaled, one.trace = loss.scaled, loss.trace
 	out, through16, grad := differentiate([]*Tensor{loss}, []*Tensor{one}, at, &remat)
-	remat.rewrite(out)
+	ends := out
+	if loss.trace != nil {
+		for _, m := range loss.trace.means[pending:] { // of the backward pass, which no gradient leads to yet
+			ends = append(ends[:len(ends):len(ends)], m.Value)
+		}
+	}
+	remat.rewrite(ends)
 	if loss.trace != nil {
 		loss.trace.castAgain(remat.segments)
 		loss.trace.keepGradients(grad)

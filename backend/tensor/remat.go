@@ -45,6 +45,11 @@ func (s *segment) collect(t *Tensor, since uint64) {
 	for _, a := range t.args {
 		s.collect(a, since)
 	}
+	if t.custom != nil { // a gradient may go to what t is not computed from, as that of ShardMean
+		for _, a := range t.custom.args {
+			s.collect(a, since)
+		}
+	}
 }
 
 // add adds r, a second recording of a tensor of s, to s, so that r's operands are

@@ -98,11 +98,12 @@ func (d *DataParallel) AllReduce(gradients []*tensor.Tensor) []*tensor.Tensor {
 	if d.ShardsOfBatch() != d.group().Size() {
 		tensor.Fail(where, "Shards is %d, but each of the %d ranks has the gradients of one batch; use Replicas", d.ShardsOfBatch(), d.group().Size())
 	}
-	return d.sum([][]*tensor.Tensor{gradients}, gradients)
+	return d.sum([][]*tensor.Tensor{gradients}, gradients, 0)
 }
 
-// sum records the sums of partial sums, in the order of the tensors by.
-func (d *DataParallel) sum(partials [][]*tensor.Tensor, by []*tensor.Tensor) []*tensor.Tensor {
+// sum records the sums of partial sums, in the order of the tensors by. Each of the last
+// alone tensors, which the others may depend on, is exchanged by itself.
+func (d *DataParallel) sum(partials [][]*tensor.Tensor, by []*tensor.Tensor, alone int) []*tensor.Tensor {
 	since := tensor.SequencePoint()
 	var at []int // of those that are not nil
 	var given []*tensor.Tensor
@@ -122,7 +123,11 @@ func (d *DataParallel) sum(partials [][]*tensor.Tensor, by []*tensor.Tensor) []*
 			sorted[p] = append(sorted[p], ts[at[i]])
 		}
 	}
-	for i, t := range tensor.AllReduce(sorted, d.options()) {
+	o := d.options()
+	for _, i := range order {
+		o.Alone = append(o.Alone, at[i] >= len(by)-alone)
+	}
+	for i, t := range tensor.AllReduce(sorted, o) {
 		out[at[order[i]]] = t
 	}
 	tensor.Label("data_parallel", since, out...)
@@ -136,7 +141,8 @@ type Shard struct {
 }
 
 // replica is what f of Replicas has returned for a shard, with the floats that it has
-// assigned among the others.
+// assigned among the others, and the values of its calls of ShardMean behind the
+// gradients.
 type replica struct{ gradients, others []*tensor.Tensor }
 
 // Replicas records f once for each shard of this rank of a batch with some rows, and
@@ -159,6 +165,7 @@ func (d *DataParallel) Replicas(rows int, f func(s Shard) (gradients, others []*
 	var first *replica // of the first shard
 	given := 0         // floats that f returns
 	var assigned []tensor.ShardUpdate
+	var means [][]tensor.PendingMean // of each shard
 	compute := func(shard int) replica {
 		var r replica
 		s := Shard{}
@@ -167,15 +174,15 @@ func (d *DataParallel) Replicas(rows int, f func(s Shard) (gradients, others []*
 		if s.Empty = s.First == s.End; s.Empty {
 			s.First, s.End = 0, 1 // so that all ranks record the same exchanges
 		}
-		updates := tensor.Shard(shard, n, func() { r.gradients, r.others = f(s) })
+		recorded := tensor.Shard(shard, n, weight, func() { r.gradients, r.others = f(s) })
+		r.gradients, r.others = slices.Clone(r.gradients), slices.Clone(r.others)
 		if first == nil {
-			first, assigned, given = &r, updates, len(r.others)
+			first, assigned, given = &r, recorded.Updates, len(r.others)
 		}
-		if len(updates) != len(assigned) {
-			tensor.Fail(where, "a shard assigns %d variables, another one %d", len(updates), len(assigned))
+		if len(recorded.Updates) != len(assigned) {
+			tensor.Fail(where, "a shard assigns %d variables, another one %d", len(recorded.Updates), len(assigned))
 		}
-		r.others = slices.Clone(r.others)
-		for i, u := range updates {
+		for i, u := range recorded.Updates {
 			if u.Variable != assigned[i].Variable {
 				tensor.Fail(where, "a shard assigns %s where another one assigns %s", u.Variable.Name(), assigned[i].Variable.Name())
 			}
@@ -183,7 +190,19 @@ func (d *DataParallel) Replicas(rows int, f func(s Shard) (gradients, others []*
 				r.others = append(r.others, u.Value)
 			}
 		}
-		return replica{weighted(r.gradients, weight), weighted(r.others, weight)}
+		means = append(means, recorded.Means)
+		if len(recorded.Means) != len(means[0]) {
+			tensor.Fail(where, "a shard computes %d means over the shards, another one %d", len(recorded.Means), len(means[0]))
+		}
+		out := replica{weighted(r.gradients, weight), weighted(r.others, weight)}
+		for _, m := range recorded.Means {
+			value := m.Value
+			if s.Empty {
+				value = weighted([]*tensor.Tensor{value}, 0)[0]
+			}
+			r.gradients, out.gradients = append(r.gradients, m.Value), append(out.gradients, value)
+		}
+		return out
 	}
 	var tree func(lo, hi int) replica
 	tree = func(lo, hi int) replica {
@@ -204,8 +223,15 @@ func (d *DataParallel) Replicas(rows int, f func(s Shard) (gradients, others []*
 		gs, os = append(gs, r.gradients), append(os, r.others)
 	}
 	since := tensor.SequencePoint()
-	gradients = d.sum(gs, first.gradients)
-	others = d.sum(os, first.others)
+	gradients = d.sum(gs, first.gradients, len(means[0]))
+	of := len(gradients) - len(means[0])
+	for _, m := range means {
+		for i, m := range m {
+			m.Resolve(gradients[of+i])
+		}
+	}
+	gradients = gradients[:of]
+	others = d.sum(os, first.others, 0)
 	at := given
 	for _, u := range assigned {
 		value := u.Value

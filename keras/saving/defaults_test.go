@@ -14,7 +14,7 @@ import (
 // fixed are arguments of Keras's layers that have no field, with the only
 // value that layers here know.
 var fixed = map[string]any{
-	"renorm": false, "renorm_momentum": 0.99, "renorm_clipping": nil, "synchronized": false, "rms_scaling": false, "sparse": false, "ragged": false,
+	"renorm": false, "renorm_momentum": 0.99, "renorm_clipping": nil, "rms_scaling": false, "sparse": false, "ragged": false,
 	"data_format": "channels_last", "oov_method": "floormod", "quantization_config": nil, "salt": nil,
 }
 

@@ -339,7 +339,7 @@ func parseObject(raw []byte) (*object, error) {
 // unused are arguments of Keras's layers that change nothing with these
 // values. Others that layers here do not have are errors.
 var unused = map[string][]any{
-	"renorm": {false}, "renorm_momentum": {json.Number("0.99")}, "synchronized": {false}, "rms_scaling": {false}, "sparse": {false},
+	"renorm": {false}, "renorm_momentum": {json.Number("0.99")}, "rms_scaling": {false}, "sparse": {false},
 	"data_format": {"channels_last"}, "autocast": {true}, "ragged": {false}, "oov_method": {"floormod", "farmhash"},
 }
 
