@@ -141,6 +141,11 @@ func (m *Model) Compile(c CompileConfig) error {
 	if err := optimizers.Check(t.optimizer); err != nil {
 		return m.errorf("Compile: %w", err)
 	}
+	if d := c.Distribution; d != nil && d.ZeroRedundancy {
+		if err := optimizers.SetPartition(t.optimizer, d.Partition()); err != nil {
+			return m.errorf("Compile: %w", err)
+		}
+	}
 	if old := m.training; old != nil && old.config.Optimizer != nil && old.config.Optimizer == c.Optimizer {
 		t.wrapped = old.wrapped
 	}

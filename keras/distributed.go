@@ -267,6 +267,61 @@ func (r *ranks) broadcast(s *State, err error) (*State, error) {
 	return s, gob.NewDecoder(bytes.NewReader(data)).Decode(s)
 }
 
+// whole returns the values of an optimizer's variables; of those that are divided among
+// the ranks, the whole. All ranks call it; it is nil where rank 0 needs no help.
+func (r *ranks) whole(o Stateful) ([]Array, error) {
+	vars := o.Variables()
+	if r == nil || !slices.ContainsFunc(vars, divided) {
+		return nil, nil
+	}
+	if r.failed {
+		return nil, fmt.Errorf("Fit: the slots of the optimizer are divided among ranks that are out of step")
+	}
+	arrays, err := ArraysOf(o)
+	if err = r.agree(err); err != nil {
+		return nil, err
+	}
+	for i, v := range vars {
+		p, whole := v.Partition()
+		if p == nil {
+			continue
+		}
+		all := make([]byte, r.Size()*len(arrays[i].Data))
+		if err := r.AllGather(arrays[i].Data, all); err != nil {
+			return nil, err
+		}
+		if arrays[i].Type = whole; r.first() {
+			if arrays[i].Data, err = p.Join(all, whole); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return arrays, nil
+}
+
+func divided(v *Variable) bool {
+	p, _ := v.Partition()
+	return p != nil
+}
+
+// ownParts returns the values of an optimizer's variables of a state: of those that are divided
+// among ranks, the part of this one. What does not fit stays as it is.
+func ownParts(arrays []Array, o Stateful) ([]Array, error) {
+	out := slices.Clone(arrays)
+	for i, v := range o.Variables() {
+		p, whole := v.Partition()
+		if p == nil || i >= len(out) || !out[i].Type.Equal(whole) {
+			continue
+		}
+		data, err := p.Cut(out[i].Data, whole)
+		if err != nil {
+			return nil, fmt.Errorf("variable %d, %s: %w", i, out[i].Name, err)
+		}
+		out[i].Type, out[i].Data = v.Type(), data
+	}
+	return out, nil
+}
+
 // totals returns the variables of loss and metrics, summed over the ranks.
 func (r *ranks) totals(t *training) ([]Array, error) {
 	own, err := ArraysOf(t)

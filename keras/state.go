@@ -165,8 +165,12 @@ func (f *fitting) save(ctx context.Context, epoch, step int, at Position) error 
 		return err
 	}
 	begun := time.Now()
+	slots, err := f.ranks.whole(f.m.training.optimizer)
+	if err != nil {
+		return err
+	}
 	if f.ranks.first() {
-		err = f.saveState(ctx, &State{Epoch: epoch, Step: step, Stopped: f.run.Stop, Data: at, Setup: f.setup(), History: *f.h, Validated: f.validation != nil}, totals)
+		err = f.saveState(ctx, &State{Optimizer: slots, Epoch: epoch, Step: step, Stopped: f.run.Stop, Data: at, Setup: f.setup(), History: *f.h, Validated: f.validation != nil}, totals)
 	}
 	if err = f.ranks.agree(err); err != nil {
 		return err
@@ -193,6 +197,9 @@ func (f *fitting) saveState(ctx context.Context, s *State, totals []Array) (err 
 		return err
 	}
 	for _, p := range f.parts(s) {
+		if *p.values != nil {
+			continue
+		}
 		if *p.values, err = ArraysOf(p.owner); err != nil {
 			return err
 		}
@@ -261,8 +268,11 @@ func (f *fitting) resume(ctx context.Context, stream *stream) (epoch int, err er
 }
 
 // restore gives variables and callbacks their values.
-func (f *fitting) restore(s *State) error {
+func (f *fitting) restore(s *State) (err error) {
 	parts := f.parts(s)
+	if s.Optimizer, err = ownParts(s.Optimizer, f.m.training.optimizer); err != nil {
+		return fmt.Errorf("optimizer: %w", err)
+	}
 	for _, p := range parts { // all before the first is changed
 		if err := match(*p.values, p.owner.Variables()); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)

@@ -42,6 +42,7 @@ func (o *Adadelta) setup() setup {
 		given:        &given.LearningRate,
 		again:        given.setup,
 		options:      optionsOf(o),
+		elementwise:  true,
 		fields:       []field{fraction("Rho", o.Rho), notNegative("Epsilon", o.Epsilon)},
 		slots:        [][]slot{zeros("accumulated_grad", "accumulated_delta_var")},
 		update:       o.update,

@@ -40,6 +40,7 @@ func (o *Adagrad) setup() setup {
 		given:        &given.LearningRate,
 		again:        given.setup,
 		options:      optionsOf(o),
+		elementwise:  true,
 		fields:       []field{notNegative("InitialAccumulatorValue", *o.InitialAccumulatorValue), notNegative("Epsilon", o.Epsilon)},
 		slots:        [][]slot{{{name: "accumulator", first: *o.InitialAccumulatorValue}}},
 		still:        true,

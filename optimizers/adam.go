@@ -70,6 +70,7 @@ func (o *Adam) setup() setup {
 		given:        &given.LearningRate,
 		again:        given.setup,
 		options:      optionsOf(o),
+		elementwise:  true,
 		fields:       moments(*o.Beta1, o.Beta2, o.Epsilon),
 		slots:        [][]slot{zeros("momentum", "velocity")},
 		update:       o.update,

@@ -42,6 +42,7 @@ func (o *Adamax) setup() setup {
 		given:        &given.LearningRate,
 		again:        given.setup,
 		options:      optionsOf(o),
+		elementwise:  true,
 		fields:       moments(*o.Beta1, o.Beta2, o.Epsilon),
 		slots:        [][]slot{zeros("momentum", "norm")},
 		update:       o.update,

@@ -54,6 +54,7 @@ func (o *Ftrl) setup() setup {
 		given:        &given.LearningRate,
 		again:        given.setup,
 		options:      optionsOf(o),
+		elementwise:  true,
 		fields: []field{
 			{"LearningRatePower", *o.LearningRatePower, -math.MaxFloat32, 0, "a number that is not positive"},
 			notNegative("InitialAccumulatorValue", *o.InitialAccumulatorValue),

@@ -39,6 +39,9 @@ func toKeras(o tensor.Stateful) (map[*tensor.Variable][]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("optimizer %T: Keras has no such optimizer", o)
 	}
+	if err := divided(o, vs); err != nil {
+		return nil, err
+	}
 	for _, v := range vs {
 		b, err := v.Bytes()
 		if err != nil {
@@ -56,6 +59,10 @@ func toKeras(o tensor.Stateful) (map[*tensor.Variable][]byte, error) {
 
 // fromKeras implements kerasstate.Import.
 func fromKeras(o tensor.Stateful, values map[*tensor.Variable][]byte) error {
+	vs, _ := kerasVariables(o)
+	if err := divided(o, vs); err != nil {
+		return err
+	}
 	if k, ok := o.(kerasFormat); ok {
 		return k.fromKeras(values)
 	}

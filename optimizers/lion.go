@@ -45,6 +45,7 @@ func (o *Lion) setup() setup {
 		given:        &given.LearningRate,
 		again:        given.setup,
 		options:      optionsOf(o),
+		elementwise:  true,
 		fields: []field{
 			{"Beta1", o.Beta1, math.SmallestNonzeroFloat64, 1, "more than 0 and at most 1"},
 			fraction("Beta2", o.Beta2),

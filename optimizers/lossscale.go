@@ -61,6 +61,7 @@ type lossScale struct {
 type ruled interface {
 	setup() setup
 	scaledBy(s setup, o *LossScaleOptimizer)
+	divideAs(s setup, p *tensor.Partition) error
 	apply(s setup, finite *tensor.Tensor, grads []*tensor.Tensor, vars []*tensor.Variable) (ends, ok *tensor.Tensor)
 }
 

@@ -44,6 +44,7 @@ func (o *Nadam) setup() setup {
 		given:        &given.LearningRate,
 		again:        given.setup,
 		options:      optionsOf(o),
+		elementwise:  true,
 		fields:       moments(*o.Beta1, o.Beta2, o.Epsilon),
 		slots:        [][]slot{zeros("momentum", "velocity")},
 		shared:       []slot{{name: product, first: 1}},

@@ -46,6 +46,7 @@ func (o *RMSprop) setup() setup {
 		given:        &given.LearningRate,
 		again:        given.setup,
 		options:      optionsOf(o),
+		elementwise:  true,
 		fields:       []field{fraction("Rho", o.Rho), fraction("Momentum", o.Momentum), notNegative("Epsilon", o.Epsilon)},
 		slots:        [][]slot{zeros("velocity")},
 		update:       o.update,

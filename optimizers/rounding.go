@@ -23,7 +23,14 @@ func (b *state) stored(v *tensor.Variable, place int, x *tensor.Tensor) *tensor.
 	start := tensor.New([]int64{*seed, 0}, 2)
 	count := b.iterations.Value().Reshape(1)
 	counter := tensor.Concat(0, tensor.New([]int64{0}, 1), count)
-	u := tensor.RandomUniform(start.Add(counter), uint64(place), x.Shape()...)
+	of := x.Shape()
+	if b.partition != nil {
+		of = v.Shape()
+	}
+	u := tensor.RandomUniform(start.Add(counter), uint64(place), of...)
+	if b.partition != nil {
+		u = b.partition.Own(u)
+	}
 	return roundStochastic(x, d, u)
 }
 

@@ -41,6 +41,7 @@ func (o *SGD) setup() setup {
 		given:        &given.LearningRate,
 		again:        given.setup,
 		options:      optionsOf(o),
+		elementwise:  true,
 		fields:       []field{fraction("Momentum", o.Momentum)},
 		update:       o.update,
 		still:        o.Momentum == 0,

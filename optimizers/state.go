@@ -35,6 +35,10 @@ type setup struct {
 	// each element's update depends on that element alone.
 	still bool
 
+	// elementwise reports that an element of weight and slots depends on this element
+	// alone, of them and of the gradient.
+	elementwise bool
+
 	// For few classes; nil for the others.
 
 	// decayOf is the weight decay of one variable, instead of weightDecay.
@@ -52,6 +56,7 @@ type slot struct {
 	copies bool                               // instead of first: the elements of the variable
 	of     func(v *tensor.Variable) bool      // which variables have it; nil: all
 	shape  func(of tensor.Shape) tensor.Shape // nil: the variable's shape
+	whole  bool                               // each rank has all of it, also in a Partition
 }
 
 // zeros is a group of slots that start at 0.
@@ -92,6 +97,8 @@ type state struct {
 	norm         *tensor.Variable // of the last gradients
 	microStep    *tensor.Variable // calls in the open window
 	nonFinite    *tensor.Variable // of them, those with a gradient that was not finite
+
+	partition *tensor.Partition // see SetPartition; nil: none
 
 	scaler   *LossScaleOptimizer // the last one that has applied gradients with this optimizer
 	scaledIn uint64              // and the recording in which it did
@@ -145,7 +152,13 @@ func (b *state) meet(vars []*tensor.Variable) {
 			b.known = append(b.known, v)
 		}
 		for _, slot := range slices.Concat(b.groups()...) {
-			if b.slotVariables[v][slot.name] != nil || slot.of != nil && !slot.of(v) {
+			if old := b.slotVariables[v][slot.name]; old != nil {
+				if p, _ := old.Partition(); !p.Equal(b.partition) && !slot.whole {
+					tensor.Fail("ApplyGradients", "optimizer %s: slot %s was made for another division among ranks; resume with a new optimizer from a checkpoint", s.name(), old.Name())
+				}
+				continue
+			}
+			if slot.of != nil && !slot.of(v) {
 				continue
 			}
 			init, shape := slot.init, v.Shape()
@@ -160,7 +173,11 @@ func (b *state) meet(vars []*tensor.Variable) {
 				shape = slot.shape(shape)
 			}
 			name := fmt.Sprintf("%s/%s_%s", s.name(), strings.ReplaceAll(v.Name(), "/", "_"), slot.name)
-			b.slotVariables[v][slot.name] = tensor.NewState(name, arithmetic(v), shape, init)
+			if b.partition != nil && !slot.whole {
+				b.slotVariables[v][slot.name] = b.partition.NewState(name, arithmetic(v), shape, init)
+			} else {
+				b.slotVariables[v][slot.name] = tensor.NewState(name, arithmetic(v), shape, init)
+			}
 		}
 	}
 }
@@ -171,10 +188,10 @@ func (b *state) groups() [][]slot {
 	if b.setup.options.UseEMA {
 		// A variable that joins a running training does not start its average
 		// from 0.
-		own = append(own, []slot{{name: averageSlot, copies: true}})
+		own = append(own, []slot{{name: averageSlot, copies: true, whole: true}})
 	}
 	if b.setup.options.GradientAccumulationSteps > 1 {
-		own = append(own, zeros(accumulatorSlot))
+		own = append(own, []slot{{name: accumulatorSlot, whole: true}}) // averages are clipped, by norms of whole gradients
 	}
 	return append(own, b.setup.slots...)
 }
@@ -312,6 +329,15 @@ func (b *state) step(g []*tensor.Tensor, vars []*tensor.Variable) {
 		s.before(&u)
 	}
 	excluded := s.matcher("ExcludeFromWeightDecay", s.options.ExcludeFromWeightDecay)
+	var parts []*tensor.Tensor // of the weights, of a Partition
+	finish := func(v *tensor.Variable, d dtype.DType) {
+		if s.options.UseEMA {
+			b.average(v, done)
+		}
+		if c := v.Constraint(); c != nil {
+			v.Assign(c(v.Value().Cast(d)).Cast(v.DType()))
+		}
+	}
 	for i, v := range vars {
 		since := tensor.SequencePoint()
 		d := arithmetic(v)
@@ -325,6 +351,15 @@ func (b *state) step(g []*tensor.Tensor, vars []*tensor.Variable) {
 			u.decay = decay
 		}
 		x := g[i]
+		if p := b.partition; p != nil {
+			w := p.Own(v.Value()).Cast(d)
+			if u.decay != 0 {
+				w = w.Sub(w.MulScalar(decay).Mul(u.rate))
+			}
+			parts = append(parts, b.stored(v, i, s.update(&u, w, p.Own(x))))
+			tensor.Label(s.name()+"/"+v.Name(), since, parts[i])
+			continue
+		}
 		if s.still && u.decay == 0 && !s.options.UseEMA && v.Constraint() == nil {
 			if at, rows, ok := tensor.SparseRows(x); ok {
 				u.at, x = at, rows
@@ -335,15 +370,30 @@ func (b *state) step(g []*tensor.Tensor, vars []*tensor.Variable) {
 			w = w.Sub(w.MulScalar(decay).Mul(u.rate))
 		}
 		u.set(v, b.stored(v, i, s.update(&u, w, x)))
-		if s.options.UseEMA {
-			b.average(v, done)
-		}
-		if c := v.Constraint(); c != nil {
-			v.Assign(c(v.Value().Cast(d)).Cast(v.DType()))
-		}
+		finish(v, d)
 		tensor.Label(s.name()+"/"+v.Name(), since, v.Value())
 	}
+	if b.partition != nil {
+		b.gather(parts, vars, finish)
+	}
 	b.iterations.Assign(done.AddScalar(1))
+}
+
+// gather assigns to weights what the ranks have computed of them in parts.
+func (b *state) gather(parts []*tensor.Tensor, vars []*tensor.Variable, finish func(v *tensor.Variable, d dtype.DType)) {
+	shapes := make([]tensor.Shape, len(vars))
+	for i, v := range vars {
+		shapes[i] = v.Shape()
+	}
+	since := tensor.SequencePoint()
+	whole := b.partition.Gather(parts, shapes)
+	tensor.Label(b.setup.name()+"/gather", since, whole...)
+	for i, v := range vars {
+		since := tensor.SequencePoint()
+		v.Assign(whole[i])
+		finish(v, arithmetic(v))
+		tensor.Label(b.setup.name()+"/"+v.Name(), since, v.Value())
+	}
 }
 
 // rate is the learning rate of this step, a float32 scalar.

@@ -190,8 +190,10 @@ func evaluate(c op.Code, a op.Attr, args []array) (result, error) {
 		return matMul(a, t, args), nil
 	case c == op.QuantizedMatMul:
 		return quantizedMatMul(t, args), nil
-	case c == op.AllReduceStart:
+	case c == op.AllReduceStart || c == op.AllGatherStart:
 		return allReduceStart(t, args), nil
+	case c == op.AllGatherDone: // of one rank
+		return result{Type: t, f: args[0].floats()}, nil
 	case c == op.AllReduceDone:
 		return allReduceDone(a, t, args), nil
 	case c == op.QuantizedConv:

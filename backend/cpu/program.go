@@ -219,6 +219,8 @@ func init() {
 		op.Unique:           move.NewUnique,
 		op.AllReduceStart:   collective.NewStart,
 		op.AllReduceDone:    collective.NewDone,
+		op.AllGatherStart:   collective.NewGatherStart,
+		op.AllGatherDone:    collective.NewGatherDone,
 	}
 }
 

@@ -15,8 +15,9 @@ type Communicator interface {
 	AllGather(send, recv []byte) error
 	AllReduce(x []float32) error
 
-	// SameText returns an error unless all ranks call it with the same lines: what a
-	// program exchanges. It is called before the first run.
+	// SameText returns an error unless all ranks call it with the same lines, each a
+	// predicate of a program such as "exchanges bucket 0". It is called before the
+	// first run.
 	SameText(lines string) error
 }
 

@@ -53,7 +53,7 @@ type Attr struct {
 
 	Scan      *Scan      // RNN, RNNGrad: which cell, and which arguments there are
 	Loop      *LoopBody  // Loop: what a step does
-	AllReduce *AllReduce // AllReduceStart, AllReduceDone: of what, among whom
+	AllReduce *AllReduce // AllReduceStart, AllGatherStart and their Done: of what, among whom
 	Body      *Body      // Fused: what it computes; contractions: what follows the product, which is operand 0 of it
 }
 

@@ -17,6 +17,11 @@ import (
 //
 // The value of AllReduceStart is what a rank sends: Ranks parts, one for each rank, of
 // Partials rows with Part elements each.
+//
+// AllGatherStart and AllGatherDone have the same attribute. Of each tensor, as a vector, a
+// rank has the part of PartOf elements that begins at Rank·PartOf; behind the last element
+// parts are filled up with any numbers. Shards is Ranks, Scale is 1, and Wire the type of
+// the tensors. The value of AllGatherStart are the rank's parts, one after the other.
 type AllReduce struct {
 	Group  int // driver.CommunicatorOf; unused by one rank
 	Rank   int // of this process
@@ -65,6 +70,18 @@ const partAlign = 16
 func (a *AllReduce) Part() int {
 	n := (a.Elements() + a.Ranks - 1) / a.Ranks
 	return (n + partAlign - 1) / partAlign * partAlign
+}
+
+// PartOf returns the number of elements of a vector of n that each rank has: the smallest
+// number for which ranks parts hold them all.
+func PartOf(n, ranks int) int { return (n + ranks - 1) / ranks }
+
+// Gathered returns the number of elements of all tensors that a rank has.
+func (a *AllReduce) Gathered() (n int) {
+	for _, s := range a.Shapes {
+		n += PartOf(s.Size(), a.Ranks)
+	}
+	return n
 }
 
 // Rows returns the rows of a part: the largest number of partial sums of a rank.
@@ -147,3 +164,43 @@ func inferAllReduceDone(attr Attr, t []Type) (Type, error) {
 }
 
 func allReduceResults(attr Attr, _ []Type) []Section { return slices.Clip(attr.AllReduce.Sections()) }
+
+// inferAllGatherStart: the arguments are this rank's parts of the tensors, and then perhaps
+// the exchange that must come before this one.
+func inferAllGatherStart(attr Attr, t []Type) (Type, error) {
+	a := attr.AllReduce
+	if err := a.checkGather(); err != nil {
+		return Type{}, err
+	}
+	n := len(a.Shapes)
+	if n == 0 || len(t) < n || len(t) > n+1 {
+		return Type{}, fmt.Errorf("got %d arguments, want %d", len(t), n)
+	}
+	for i, x := range t[:n] {
+		if want := (Type{a.Wire, Shape{PartOf(a.Shapes[i].Size(), a.Ranks)}}); !x.Equal(want) {
+			return Type{}, fmt.Errorf("argument %d is %v, want %v", i, x, want)
+		}
+	}
+	return Type{a.Wire, Shape{a.Gathered()}}, nil
+}
+
+func inferAllGatherDone(attr Attr, t []Type) (Type, error) {
+	a := attr.AllReduce
+	if err := a.checkGather(); err != nil {
+		return Type{}, err
+	}
+	if want := (Type{a.Wire, Shape{a.Gathered()}}); !t[0].Equal(want) {
+		return Type{}, fmt.Errorf("got %v, want %v", t[0], want)
+	}
+	return Type{a.Wire, Shape{a.Elements()}}, nil
+}
+
+func (a *AllReduce) checkGather() error {
+	if err := a.check(); err != nil {
+		return err
+	}
+	if a.Shards != a.Ranks || a.Scale != 1 || a.Native || !a.Wire.IsFloat() {
+		return fmt.Errorf("tensors of float types are gathered as they are, got %v", a)
+	}
+	return nil
+}

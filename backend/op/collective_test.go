@@ -63,6 +63,7 @@ func TestInferAllReduce(t *testing.T) {
 		return Attr{AllReduce: x}
 	}
 	plain := a(func(*AllReduce) {})
+	gather := a(func(x *AllReduce) { x.Shards, x.Scale, x.Wire = 3, 1, f16 })
 	full := args(ty(f32, 3), ty(f32, 2, 4), ty(f32, 3), ty(f32, 2, 4))
 	for _, c := range []struct {
 		op   Code
@@ -84,6 +85,14 @@ func TestInferAllReduce(t *testing.T) {
 		{AllReduceDone, plain, args(ty(f32, 96)), "float32[11]"},
 		{AllReduceDone, a(func(x *AllReduce) { x.Wire = f16 }), args(ty(f16, 96)), "float32[11]"},
 		{AllReduceDone, plain, args(ty(f32, 95)), "got float32[95], want float32[96]"},
+		{AllGatherStart, gather, args(ty(f16, 1), ty(f16, 3)), "float16[4]"},
+		{AllGatherStart, gather, args(ty(f16, 1), ty(f16, 3), ty(f32, 96)), "float16[4]"},
+		{AllGatherStart, gather, args(ty(f16, 1)), "got 1 arguments, want 2"},
+		{AllGatherStart, gather, args(ty(f16, 1), ty(f16, 2)), "argument 1 is float16[2], want float16[3]"},
+		{AllGatherStart, gather, args(ty(f16, 1), ty(f32, 3)), "argument 1 is float32[3], want float16[3]"},
+		{AllGatherStart, plain, full, "tensors of float types are gathered as they are, got bucket 0 of 3 ranks, 8 shards, wire float32, scale 0: [[3] [2 4]]"},
+		{AllGatherDone, gather, args(ty(f16, 4)), "float16[11]"},
+		{AllGatherDone, gather, args(ty(f16, 5)), "got float16[5], want float16[4]"},
 	} {
 		r, err := Infer(c.op, c.attr, c.args...)
 		got := r.String()

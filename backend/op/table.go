@@ -157,6 +157,8 @@ const (
 
 	AllReduceStart // begins to add up its arguments over the ranks of a group: see AllReduce
 	AllReduceDone  // a vector in the accumulator's type: the sums that an AllReduceStart has begun
+	AllGatherStart // begins to send its arguments, parts of tensors, to the ranks of a group: see AllReduce
+	AllGatherDone  // a vector in the argument's type: the tensors whose parts of all ranks an AllGatherStart sends
 
 	Fused       // chains of element-wise operations in one pass: Attr.Body
 	ExtraOutput // an output of the Fused value x besides its result: number Index of its Body.ExtraOutputs
@@ -403,6 +405,8 @@ func init() {
 
 		AllReduceStart: {Name: "AllReduceStart", Args: -1, Class: Collective, Infer: inferAllReduceStart},
 		AllReduceDone:  {Name: "AllReduceDone", Args: 1, Class: Collective, Infer: inferAllReduceDone, Results: allReduceResults},
+		AllGatherStart: {Name: "AllGatherStart", Args: -1, Class: Collective, Infer: inferAllGatherStart},
+		AllGatherDone:  {Name: "AllGatherDone", Args: 1, Class: Collective, Infer: inferAllGatherDone, Results: allReduceResults},
 
 		Fused:       {Name: "Fused", Args: -1, Class: Elementwise, Infer: inferFused},
 		ExtraOutput: {Name: "ExtraOutput", Args: 1, Class: Elementwise, Infer: inferCast},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -195,9 +196,9 @@ func (p *plan) finish(sources []source) {
 	}
 	p.domain = unite(p.variables)
 	for _, v := range p.graph.Values {
-		if v.Op == op.AllReduceStart {
+		if v.Op == op.AllReduceStart || v.Op == op.AllGatherStart {
 			p.group = v.Attr.AllReduce.Group
-			p.exchanges += fmt.Sprintf("%v\n", v.Attr.AllReduce)
+			p.exchanges += fmt.Sprintf("%s %v\n", map[bool]string{false: "exchanges", true: "gathers"}[v.Op == op.AllGatherStart], v.Attr.AllReduce)
 		}
 	}
 	p.spare = make([]*storage, len(p.written))
@@ -334,11 +335,27 @@ func (p *plan) agree() error {
 	if c == nil {
 		return &Error{Op: "Function", Err: errors.New("the group of ranks that it was recorded for has ended")}
 	}
+	if err := c.SameText(arithmetic()); err != nil {
+		return &Error{Op: "Function", Err: fmt.Errorf("%w: weights would differ from rank to rank; set MEZZO_CPU to a level that all machines have", err)}
+	}
 	if err := c.SameText(p.exchanges); err != nil {
 		return &Error{Op: "Function", Err: err}
 	}
 	p.agreed.Store(true)
 	return nil
+}
+
+// arithmetic says what the bits of an update depend on besides its program: ranks whose
+// kernels are written for different instruction sets round differently.
+func arithmetic() string {
+	text := "computes on " + runtime.GOARCH
+	if d, err := backend.Default(); err == nil {
+		if d, ok := d.(driver.Describer); ok {
+			about := d.Describe()
+			text = fmt.Sprintf("computes on %s, %s with %s", about.Device, runtime.GOARCH, about.ISA)
+		}
+	}
+	return text
 }
 
 // bound returns a *backend.MemoryError if the plan does not fit into memory and this is

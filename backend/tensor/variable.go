@@ -22,6 +22,8 @@ type Variable struct {
 	statistic bool
 	init      func(dst []float64) error
 	constrain func(*Tensor) *Tensor
+	partition *Partition // of whose parts it is one; nil: it is a whole
+	whole     op.Type
 
 	in     atomic.Pointer[domain]  // see domain
 	store  atomic.Pointer[storage] // its elements; nil until first needed

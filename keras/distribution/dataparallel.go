@@ -28,7 +28,18 @@ type DataParallel struct {
 	Wire        dtype.DType // 16-bit type in which ranks send float32 gradients: half the bytes, other bits for each number of ranks; default: float32
 	BucketBytes int         // gradients that are exchanged at a time; default: DefaultBucketBytes
 	Engine      bool        // the engine adds up, in its own order: other bits; Shards and Wire must be left out
+
+	// ZeroRedundancy divides the slots of the optimizer among the ranks (ZeRO, stage 1;
+	// PyTorch: ZeroRedundancyOptimizer). Each rank computes the update of its part of each
+	// weight, and the ranks exchange the new weights. Weights have the same bits as
+	// without. The optimizer must be element-wise: see optimizers.SetPartition.
+	ZeroRedundancy bool
 }
+
+// Partition divides the state of an optimizer among the ranks, for
+// optimizers.SetPartition in a training loop of your own; Compile calls it for
+// ZeroRedundancy.
+func (d *DataParallel) Partition() *tensor.Partition { return tensor.NewPartition(d.options()) }
 
 // group returns the group, which is checked.
 func (d *DataParallel) group() *Group {

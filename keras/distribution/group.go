@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -112,7 +113,7 @@ func (c communicator) SameText(text string) error {
 		}
 		a, b := strings.Split(string(all[0]), "\n"), strings.Split(string(other), "\n")
 		for i := range max(len(a), len(b)) {
-			x, y := "nothing", "nothing"
+			x, y := "exchanges nothing", "exchanges nothing"
 			if i < len(a) && a[i] != "" {
 				x = a[i]
 			}
@@ -120,7 +121,7 @@ func (c communicator) SameText(text string) error {
 				y = b[i]
 			}
 			if x != y {
-				return &RankError{rank, fmt.Errorf("its program exchanges %s; that of rank 0 exchanges %s", y, x)}
+				return &RankError{rank, fmt.Errorf("its program %s; that of rank 0 %s", y, x)}
 			}
 		}
 	}
@@ -278,7 +279,7 @@ func (g *Group) BroadcastBytes(b []byte, root int) error {
 }
 
 // Broadcast gives the variables of rank 0 to all ranks. The owners have the same
-// variables on all, which it checks first.
+// variables on all, which it checks first. Slots that are divided among the ranks stay.
 func (g *Group) Broadcast(owners ...tensor.Stateful) error {
 	if g.Size() == 1 {
 		return nil
@@ -288,6 +289,9 @@ func (g *Group) Broadcast(owners ...tensor.Stateful) error {
 		return err
 	}
 	for _, v := range vars {
+		if p, _ := v.Partition(); p != nil {
+			continue
+		}
 		b, err := v.Bytes()
 		if err != nil {
 			return err
@@ -305,7 +309,8 @@ func (g *Group) Broadcast(owners ...tensor.Stateful) error {
 }
 
 // Same returns an error on all ranks that names the first variable whose elements are
-// not the same, to the bit, as rank 0's.
+// not the same, to the bit, as rank 0's. Slots that are divided among the ranks are not
+// compared.
 func (g *Group) Same(owners ...tensor.Stateful) error {
 	if g.Size() == 1 {
 		return nil
@@ -315,6 +320,7 @@ func (g *Group) Same(owners ...tensor.Stateful) error {
 		return err
 	}
 	var sums []byte
+	vars = slices.DeleteFunc(vars, func(v *tensor.Variable) bool { p, _ := v.Partition(); return p != nil })
 	for _, v := range vars {
 		b, err := v.Bytes()
 		if err != nil {

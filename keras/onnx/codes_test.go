@@ -19,7 +19,7 @@ var notExported = []op.Code{
 	op.Stats, op.Unique, op.ScatterUpdate, // of the precision doctor and of optimizers
 	op.ConvKernelGrad, op.MaxPoolGrad, op.MaxPoolGradGrad, op.AvgPoolGrad, // gradients
 	op.RNNGrad, op.SoftmaxGrad, op.LayerNormGrad, op.AttentionGrad, // gradients
-	op.AllReduceStart, op.AllReduceDone, // gradients, on several ranks
+	op.AllReduceStart, op.AllReduceDone, op.AllGatherStart, op.AllGatherDone, // training on several ranks
 	op.Fused, op.ExtraOutput, // made by passes, which run later
 }
 

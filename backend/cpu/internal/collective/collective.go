@@ -8,7 +8,8 @@
 //	all-gather   each rank gets the sums of all parts
 //
 // AllReduceDone waits for it and unpacks the sums. The bits depend on the shards and the
-// wire's type alone.
+// wire's type alone. AllGatherStart and AllGatherDone exchange parts of tensors that ranks
+// have computed: the all-gather alone.
 package collective
 
 import (
@@ -198,18 +199,19 @@ func scaled(dst, src []byte, d dtype.DType, a *op.AllReduce) {
 	}
 }
 
-// exchange is an AllReduce of a run.
+// exchange is an AllReduce or AllGather of a run.
 type exchange struct {
-	attr  *op.AllReduce
-	tree  []node
-	comm  driver.Communicator
-	send  []byte
-	recv  []byte // of all-to-all
-	own   []byte // sums of this rank's part
-	sums  []byte // of all parts
-	busy  bool
-	done  chan error // of the job, one element
-	stack []sumBlock // scratch of the sum
+	attr   *op.AllReduce
+	gather bool // AllGather: send are this rank's parts, sums those of all
+	tree   []node
+	comm   driver.Communicator
+	send   []byte
+	recv   []byte // of all-to-all
+	own    []byte // sums of this rank's part
+	sums   []byte // of all parts
+	busy   bool
+	done   chan error // of the job, one element
+	stack  []sumBlock // scratch of the sum
 }
 
 // node is a step of the sum in postfix order: it pushes a row of recv, or adds the last
@@ -283,7 +285,7 @@ func treeOf(a *op.AllReduce) (tree []node) {
 func (e *exchange) begin(send []byte) error {
 	if e.comm == nil {
 		if e.comm = driver.CommunicatorOf(e.attr.Group); e.comm == nil {
-			return fmt.Errorf("cpu: AllReduceStart: the group of %v has ended", e.attr)
+			return fmt.Errorf("cpu: the group of %v has ended", e.attr)
 		}
 	}
 	e.send, e.busy = send, true
@@ -294,7 +296,7 @@ func (e *exchange) begin(send []byte) error {
 // wait waits until the exchange is over.
 func (e *exchange) wait() error {
 	if !e.busy {
-		return fmt.Errorf("cpu: AllReduceDone: %v has not begun", e.attr)
+		return fmt.Errorf("cpu: the exchange of %v has not begun", e.attr)
 	}
 	e.busy = false
 	return <-e.done
@@ -316,6 +318,9 @@ func (e *exchange) Exchange() {
 }
 
 func (e *exchange) exchange() error {
+	if e.gather {
+		return e.comm.AllGather(e.send, e.sums)
+	}
 	if e.attr.Native {
 		x := dtype.View[float32](e.send)
 		if err := e.comm.AllReduce(x); err != nil {
