@@ -409,6 +409,35 @@ func TestDistributedErrors(t *testing.T) {
 	}
 }
 
+// TestDistributedPoison: an index out of range in the rows of one rank ends the training of
+// all, with an error that names the rank and the layer.
+func TestDistributedPoison(t *testing.T) {
+	err := distribution.Local(t.Context(), 3, func(ctx context.Context, g *distribution.Group) error {
+		g.SetTimeout(20 * time.Second)
+		m := keras.Sequential(&layers.Embedding{InputDim: 50, OutputDim: 4, Name: "words"}, &layers.GlobalAveragePooling1D{}, &layers.Dense{Units: 1})
+		err := m.Compile(keras.CompileConfig{Optimizer: &optimizers.SGD{}, Loss: &losses.MeanSquaredError{}, Distribution: &distribution.DataParallel{Group: g}})
+		if err != nil {
+			return err
+		}
+		x, y := make([]int64, 12*5), make([]float32, 12)
+		x[5*5+2] = 50 // of a row of rank 1
+		data := keras.FromTensors(tensor.New(x, 12, 5), tensor.New(y, 12, 1), nil)
+		_, err = m.Fit(ctx, data, keras.FitConfig{BatchSize: 12, Shuffle: new(bool), Output: io.Discard})
+		if err == nil {
+			t.Errorf("rank %d trains without an error", g.Rank())
+		}
+		return err
+	})
+	for _, want := range []string{"rank 1: ", "layer words: ", "50"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q in it", err, want)
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a rank waited for others that had gone: %v", err)
+	}
+}
+
 // TestDistributedCallbacks: callbacks for files and output are on rank 0 alone, others on
 // all ranks with the logs of all rows; a Stop of one rank stops all.
 func TestDistributedCallbacks(t *testing.T) {

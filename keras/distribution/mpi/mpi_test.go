@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras/distribution"
 	"github.com/mezzo-ml/mezzo/keras/distribution/enginetest"
 	"github.com/mezzo-ml/mezzo/keras/distribution/mpi/internal/libmpi"
@@ -27,10 +28,12 @@ var runs = flag.Int("runs", 3, "runs of TestExitCode with each launcher")
 // roles holds what a rank does, by the value of MEZZO_TEST_MPI: tests start their own
 // binary with mpirun.
 var roles = map[string]func(ctx context.Context, g *distribution.Group) error{
-	"conformance": conformance,
-	"funneled":    conformance,
-	"timed":       timed,
-	"exit":        func(_ context.Context, g *distribution.Group) error { return g.Barrier() },
+	"conformance":   conformance,
+	"funneled":      conformance,
+	"timed":         timed,
+	"step":          func(ctx context.Context, g *distribution.Group) error { return step(ctx, g, false) },
+	"step-parallel": func(ctx context.Context, g *distribution.Group) error { return step(ctx, g, true) },
+	"exit":          func(_ context.Context, g *distribution.Group) error { return g.Barrier() },
 	"error": func(_ context.Context, g *distribution.Group) error {
 		if g.Rank() == 1 {
 			return errors.New("no data")
@@ -50,6 +53,12 @@ var roles = map[string]func(ctx context.Context, g *distribution.Group) error{
 		return differs(g, func() error { return g.BroadcastBytes(make([]byte, 8), 1) })
 	},
 	"leaves": func(_ context.Context, g *distribution.Group) error { return differs(g, func() error { return nil }) },
+	"levels": func(ctx context.Context, g *distribution.Group) error {
+		dp := &distribution.DataParallel{Group: g}
+		f := tensor.Function(func(x *tensor.Tensor) *tensor.Tensor { return dp.AllReduce([]*tensor.Tensor{x})[0] })
+		_, err := f.Call(ctx, tensor.New([]float32{1, 2}, 2))
+		return err
+	},
 	"greeting": func(_ context.Context, g *distribution.Group) error {
 		fmt.Printf("%s: rank %d of %d\n", g.Engine().Name(), g.Rank(), g.Size())
 		return nil
@@ -262,6 +271,22 @@ func TestOtherProgram(t *testing.T) {
 		o := m.Run(t, []string{"MEZZO_TEST_MPI=greeting"}, "-n", "1", self, ":", "-n", "1", other)
 		want := regexp.MustCompile(`rank 1: process \d+ on \S+ has another executable than rank 0 on \S+: sha256 \w{16}, want sha256 \w{16}`)
 		if o.Code == 0 || !want.MatchString(o.Text) || strings.Contains(o.Text, "mpi: rank") {
+			t.Errorf("exit code %d, want %v in\n%s", o.Code, want, o.Text)
+		}
+	})
+}
+
+// TestOtherLevel: ranks that compute with other kernels, as on a machine with an older
+// processor, are refused before they exchange anything.
+func TestOtherLevel(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mpitest.Each(t, func(t *testing.T, m mpitest.Launcher) {
+		o := m.Run(t, []string{"MEZZO_TEST_MPI=levels"}, "-n", "1", self, ":", "-n", "1", "env", "MEZZO_CPU=portable", self)
+		want := regexp.MustCompile(`rank 1: its program computes on cpu, \w+ with portable Go; that of rank 0 computes on cpu, \w+ with .*: weights would differ from rank to rank; set MEZZO_CPU`)
+		if o.Code == 0 || !want.MatchString(o.Text) {
 			t.Errorf("exit code %d, want %v in\n%s", o.Code, want, o.Text)
 		}
 	})
