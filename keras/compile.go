@@ -86,6 +86,7 @@ type training struct {
 	outputs    []output                       // nil until prepared
 	total      *metrics.Mean                  // the loss over an epoch
 	floats     bool                           // no layer is quantized, as a step has checked
+	scattered  *tensor.Partition              // of the gradients, of which each rank has parts; nil: it has all
 	guard      *guard                         // nil: steps that are not finite are applied
 	trained    *trained                       // nil until prepared
 	train      *tensor.Func[Batch, none]
@@ -142,8 +143,13 @@ func (m *Model) Compile(c CompileConfig) error {
 		return m.errorf("Compile: %w", err)
 	}
 	if d := c.Distribution; d != nil && d.ZeroRedundancy {
-		if err := optimizers.SetPartition(t.optimizer, d.Partition()); err != nil {
+		p := d.Partition()
+		p.Scattered = c.TrainStep == nil && !d.Engine && p.Ranks() > 1 && !optimizers.NeedsWholeGradients(t.optimizer)
+		if err := optimizers.SetPartition(t.optimizer, p); err != nil {
 			return m.errorf("Compile: %w", err)
+		}
+		if p.Scattered {
+			t.scattered = p
 		}
 	}
 	if old := m.training; old != nil && old.config.Optimizer != nil && old.config.Optimizer == c.Optimizer {

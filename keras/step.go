@@ -99,7 +99,11 @@ func (m *Model) trainStep(b Batch) none {
 		track = append(track, func() { t.track(b, predictions, l) })
 	} else {
 		var losses []*Tensor
-		gradients, losses = d.Replicas(rowsOf(b), func(s distribution.Shard) (gradients, others []*Tensor) {
+		replicas := d.Replicas
+		if t.scattered != nil {
+			replicas = d.ScatteredReplicas
+		}
+		gradients, losses = replicas(rowsOf(b), func(s distribution.Shard) (gradients, others []*Tensor) {
 			part := b.rows(s.First, s.End)
 			var later []func()
 			predictions, l := m.judge(layers.Pass{Training: true}, part, &later)
@@ -131,6 +135,8 @@ func (m *Model) trainStep(b Batch) none {
 		update()
 	case t.scaler != nil: // which skips steps with gradients that overflow
 		t.guard.update(loss.AllFinite(), nil, []*Model{m}, update)
+	case t.scattered != nil:
+		t.guard.update(loss.AllFinite().And(t.scattered.All(optimizers.AllFinite(gradients))), nil, []*Model{m}, update)
 	default:
 		t.guard.update(loss.AllFinite(), gradients, []*Model{m}, update)
 	}

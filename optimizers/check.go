@@ -191,13 +191,13 @@ func (s *setup) matcher(field string, expressions []string) func(*tensor.Variabl
 // package calls it first in ApplyGradients; name is the optimizer's name in
 // the error.
 func CheckGradients(name string, grads []*tensor.Tensor, vars []*tensor.Variable) {
-	g, v := pairs(grads, vars)
+	g, v := pairs(nil, grads, vars)
 	throughFloat16(g, v, "optimizer "+name, "use a LossScaleOptimizer")
 }
 
 // pairs returns the gradients that are not nil with their variables, after
-// checking that they fit.
-func pairs(grads []*tensor.Tensor, vars []*tensor.Variable) (g []*tensor.Tensor, v []*tensor.Variable) {
+// checking that they fit. p is the optimizer's partition, or nil.
+func pairs(p *tensor.Partition, grads []*tensor.Tensor, vars []*tensor.Variable) (g []*tensor.Tensor, v []*tensor.Variable) {
 	const where = "ApplyGradients"
 	if len(grads) == 0 && len(vars) == 0 {
 		tensor.Fail(where, "got 0 variables; was the model built when they were listed? call Build first, or list them inside the Function")
@@ -223,8 +223,8 @@ func pairs(grads []*tensor.Tensor, vars []*tensor.Variable) (g []*tensor.Tensor,
 		switch {
 		case t.Err() != nil:
 			tensor.Fail(where, "gradient of %s: %w", x.Name(), t.Err())
-		case t.IsTuple() || !t.DType().IsFloat() || !t.Shape().Equal(x.Shape()):
-			tensor.Fail(where, "gradient of %s: got %v, want %v", x.Name(), describe(t), x.Type())
+		case t.IsTuple() || !t.DType().IsFloat() || !t.Shape().Equal(p.GradientShape(x.Shape())):
+			tensor.Fail(where, "gradient of %s: got %v, want %v%v", x.Name(), describe(t), x.DType(), p.GradientShape(x.Shape()))
 		case tensor.ScaledBy(t) != nil || tensor.GradientTagOf(t).Scaled:
 			tensor.Fail(where, "gradient of %s still carries the loss scale; call GetUnscaledGradients first", x.Name())
 		}

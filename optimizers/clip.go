@@ -64,7 +64,10 @@ func unscaled(where string, grads []*tensor.Tensor, limit float64) []*tensor.Ten
 
 // globalNorm is the L2 norm of all gradients together, a float32 scalar. It is
 // infinite when the sum of squares is more than float32 holds.
-func globalNorm(grads []*tensor.Tensor) *tensor.Tensor {
+func globalNorm(grads []*tensor.Tensor) *tensor.Tensor { return sumOfAll(grads).Sqrt() }
+
+// sumOfAll is the sum of the squares of all elements of all gradients, a float32 scalar.
+func sumOfAll(grads []*tensor.Tensor) *tensor.Tensor {
 	sum := tensor.Scalar(dtype.Float32, 0)
 	first := true
 	for _, g := range grads {
@@ -77,7 +80,7 @@ func globalNorm(grads []*tensor.Tensor) *tensor.Tensor {
 		}
 		sum, first = s, false
 	}
-	return sum.Sqrt()
+	return sum
 }
 
 // sumSquares is the sum of the squares of all elements. Of a gradient that is 0

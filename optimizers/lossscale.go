@@ -62,6 +62,7 @@ type ruled interface {
 	setup() setup
 	scaledBy(s setup, o *LossScaleOptimizer)
 	divideAs(s setup, p *tensor.Partition) error
+	division() *tensor.Partition
 	apply(s setup, finite *tensor.Tensor, grads []*tensor.Tensor, vars []*tensor.Variable) (ends, ok *tensor.Tensor)
 }
 
@@ -196,7 +197,8 @@ func (o *LossScaleOptimizer) ApplyGradients(grads []*tensor.Tensor, vars []*tens
 	s := o.check("ApplyGradients")
 	inFunction(s.Name)
 	o.begin()
-	g, v := pairs(grads, vars)
+	p := partitionOf(o.Inner)
+	g, v := pairs(p, grads, vars)
 	o.scalesAll(s, g, v)
 	in, own := o.Inner.(ruled)
 	if own {
@@ -206,8 +208,8 @@ func (o *LossScaleOptimizer) ApplyGradients(grads []*tensor.Tensor, vars []*tens
 		g[i] = join(g[i].Widen(), o.applied)
 	}
 	since := tensor.SequencePoint()
-	o.norm.Assign(globalNorm(g))
-	finite := AllFinite(g)
+	norm, finite := judge(p, g)
+	o.norm.Assign(norm)
 	tensor.Label(s.Name, since, finite, o.norm.Value())
 
 	var ends *tensor.Tensor

@@ -151,13 +151,14 @@ func (m OptimizerMap) clone() OptimizerMap {
 func (o *MultiOptimizer) apply(s setup, finite *tensor.Tensor, grads []*tensor.Tensor, vars []*tensor.Variable) (ends, ok *tensor.Tensor) {
 	inFunction(s.name())
 	o.check("ApplyGradients")
-	g, v := pairs(grads, vars)
+	g, v := pairs(o.partition, grads, vars)
 	o.begin(s)
 	for i := range g {
 		g[i] = join(g[i].Widen().Cast(arithmetic(v[i])), o.iterations)
 	}
 	if finite == nil {
-		o.norm.Assign(globalNorm(g))
+		norm, _ := judge(o.partition, g)
+		o.norm.Assign(norm)
 	}
 	of := map[Optimizer][]int{}
 	for i, x := range vars {

@@ -4,16 +4,20 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
 // SetPartition divides the slots of o among the ranks of p (ZeRO, stage 1; PyTorch:
 // ZeroRedundancyOptimizer): each rank keeps the slots of its part of each variable,
-// computes the update of this part, and receives the other parts of the new weights. All
-// ranks give ApplyGradients the same gradients; weights have the same bits as without.
-// Call it before the first step. Moving averages of weights and accumulated gradients stay
-// whole. A nil p, or one of one rank, divides nothing. Slots that are there already must
-// be the same on all ranks.
+// computes the update of this part, and receives the other parts of the new weights.
+// Weights have the same bits as without. Call it before the first step. Moving averages of
+// weights stay whole. A nil p, or one of one rank, divides nothing. Slots that are there
+// already must be the same on all ranks.
+//
+// All ranks give ApplyGradients the same gradients. If p is Scattered they give it their
+// parts of the gradients; then accumulated gradients are divided, too. An optimizer that
+// clips by norms needs whole ones: see NeedsWholeGradients.
 //
 // It returns an error unless o is an optimizer of this package whose updates are
 // element-wise: SGD, RMSprop, Adam, AdamW, Adamax, Nadam, Adagrad, Adadelta, Ftrl, Lion,
@@ -40,6 +44,9 @@ func (b *state) divideAs(s setup, p *tensor.Partition) error {
 	if p != nil && !s.elementwise {
 		return fmt.Errorf("optimizer %s: its slots cannot be divided among ranks (ZeroRedundancy): an update depends on other elements of the variable; "+
 			"use an element-wise one, such as AdamW, or leave ZeroRedundancy out", s.name())
+	}
+	if p != nil && p.Scattered && s.clipsByNorm() {
+		return fmt.Errorf("optimizer %s: it clips gradients by their norms, and needs whole ones; got parts that ranks have scattered", s.name())
 	}
 	if p != nil && p.Ranks() == 1 {
 		p = nil
@@ -72,7 +79,48 @@ func (o *LossScaleOptimizer) divide(p *tensor.Partition) error {
 
 // divide is SetPartition of each part.
 func (o *MultiOptimizer) divide(p *tensor.Partition) error {
+	if o.partition = p; p != nil && p.Ranks() == 1 {
+		o.partition = nil
+	}
 	return o.each(func(part Optimizer) error { return SetPartition(part, p) })
+}
+
+// NeedsWholeGradients reports whether o computes more of a gradient than its elements: it
+// clips by the norm, or is no optimizer of this package.
+func NeedsWholeGradients(o Optimizer) bool {
+	switch x := o.(type) {
+	case *LossScaleOptimizer:
+		return NeedsWholeGradients(x.Inner)
+	case *MultiOptimizer:
+		return slices.ContainsFunc(x.Optimizers(), NeedsWholeGradients)
+	case ruled:
+		s := x.setup()
+		return s.clipsByNorm()
+	}
+	return true
+}
+
+func (s *setup) clipsByNorm() bool { return s.options.ClipNorm != 0 || s.options.GlobalClipNorm != 0 }
+
+// division is the partition of the slots, or nil.
+func (b *state) division() *tensor.Partition { return b.partition }
+
+// partitionOf is the partition of an optimizer's slots, or nil.
+func partitionOf(o Optimizer) *tensor.Partition {
+	if r, ok := o.(ruled); ok {
+		return r.division()
+	}
+	return nil
+}
+
+// judge returns the norm of all gradients and whether all are finite: if ranks have their
+// parts, they add up the squares and the parts that are not.
+func judge(p *tensor.Partition, g []*tensor.Tensor) (norm, finite *tensor.Tensor) {
+	if p == nil || !p.Scattered {
+		return globalNorm(g), AllFinite(g)
+	}
+	sums := p.Sum(tensor.Concat(0, sumOfAll(g).Reshape(1), AllFinite(g).Not().Cast(dtype.Float32).Reshape(1)))
+	return sums.Slice(0, 0, 1).Reshape().Sqrt(), sums.Slice(0, 1, 2).Reshape().Equal(tensor.Scalar(dtype.Float32, 0))
 }
 
 // divided returns an error if a variable is a part of a slot.

@@ -191,7 +191,7 @@ func (b *state) groups() [][]slot {
 		own = append(own, []slot{{name: averageSlot, copies: true, whole: true}})
 	}
 	if b.setup.options.GradientAccumulationSteps > 1 {
-		own = append(own, []slot{{name: accumulatorSlot, whole: true}}) // averages are clipped, by norms of whole gradients
+		own = append(own, []slot{{name: accumulatorSlot, whole: b.partition == nil || !b.partition.Scattered}})
 	}
 	return append(own, b.setup.slots...)
 }
@@ -243,7 +243,7 @@ func (b *state) variables(s setup) []*tensor.Variable {
 func (b *state) apply(s setup, finite *tensor.Tensor, grads []*tensor.Tensor, vars []*tensor.Variable) (ends, ok *tensor.Tensor) {
 	inFunction(s.name())
 	s.check("ApplyGradients")
-	g, v := pairs(grads, vars)
+	g, v := pairs(b.partition, grads, vars)
 	if finite == nil && !s.options.AllowUnscaledLoss {
 		throughFloat16(g, v, "optimizer "+s.name(), "use a LossScaleOptimizer")
 	}
@@ -256,7 +256,8 @@ func (b *state) apply(s setup, finite *tensor.Tensor, grads []*tensor.Tensor, va
 		g[i] = join(g[i].Widen().Cast(arithmetic(v[i])), b.iterations)
 	}
 	if finite == nil {
-		b.norm.Assign(globalNorm(g))
+		norm, _ := judge(b.partition, g)
+		b.norm.Assign(norm)
 	}
 	ok = finite
 	predicate := finite
@@ -352,11 +353,14 @@ func (b *state) step(g []*tensor.Tensor, vars []*tensor.Variable) {
 		}
 		x := g[i]
 		if p := b.partition; p != nil {
+			if !p.Scattered {
+				x = p.Own(x)
+			}
 			w := p.Own(v.Value()).Cast(d)
 			if u.decay != 0 {
 				w = w.Sub(w.MulScalar(decay).Mul(u.rate))
 			}
-			parts = append(parts, b.stored(v, i, s.update(&u, w, p.Own(x))))
+			parts = append(parts, b.stored(v, i, s.update(&u, w, x)))
 			tensor.Label(s.name()+"/"+v.Name(), since, parts[i])
 			continue
 		}

@@ -42,7 +42,7 @@ func allGatherCases(b *builder) {
 func allReduceCases(b *builder) {
 	for _, c := range exchangedShapes {
 		for _, wire := range []dtype.DType{dtype.Float64, dtype.Float32, dtype.BFloat16, dtype.Float16} {
-			a := &op.AllReduce{Ranks: 1, Shards: 1, Shapes: c.shapes, Wire: wire, Scale: c.scale}
+			a := &op.AllReduce{Ranks: 1, Shards: 1, Shapes: c.shapes, Wire: wire, Scale: c.scale, Scatter: c.name == "large"}
 			name := c.name + "/" + wire.String()
 			if b.op == op.AllReduceDone {
 				if b.dtype == wire {

@@ -32,6 +32,10 @@ type AllReduce struct {
 	Wire   dtype.DType // on the way: the type of the arguments, or a 16-bit one
 	Scale  float64     // factor of the sum
 	Native bool        // the engine adds up float32, in its own order; Shards is Ranks
+
+	// Scatter gives each rank the sums of its part of each tensor alone, as AllGather
+	// takes them: a reduce-scatter.
+	Scatter bool
 }
 
 // ShardsOf returns the range of shards of a rank: the first and the one after the last.
@@ -68,7 +72,10 @@ const partAlign = 16
 
 // Part returns the number of elements that a rank adds up.
 func (a *AllReduce) Part() int {
-	n := (a.Elements() + a.Ranks - 1) / a.Ranks
+	n := PartOf(a.Elements(), a.Ranks)
+	if a.Scatter {
+		n = a.Gathered()
+	}
 	return (n + partAlign - 1) / partAlign * partAlign
 }
 
@@ -92,13 +99,24 @@ func (a *AllReduce) Rows() (n int) {
 	return n
 }
 
-// Sections returns where the tensors lie in the result.
+// Sections returns where the tensors lie in the result, or their parts.
 func (a *AllReduce) Sections() (all []Section) {
 	at := 0
 	for _, s := range a.Shapes {
+		if a.Scatter {
+			s = Shape{PartOf(s.Size(), a.Ranks)}
+		}
 		all = append(all, section(&at, s...))
 	}
 	return all
+}
+
+// Results returns the number of elements of the result.
+func (a *AllReduce) Results() int {
+	if a.Scatter {
+		return a.Gathered()
+	}
+	return a.Elements()
 }
 
 // String describes the exchange; it is the same on all ranks.
@@ -106,6 +124,9 @@ func (a *AllReduce) String() string {
 	s := fmt.Sprintf("bucket %d of %d ranks, %d shards, wire %v, scale %v", a.Bucket, a.Ranks, a.Shards, a.Wire, a.Scale)
 	if a.Native {
 		s += ", native"
+	}
+	if a.Scatter {
+		s += ", scattered"
 	}
 	return fmt.Sprintf("%s: %v", s, a.Shapes)
 }
@@ -120,6 +141,8 @@ func (a *AllReduce) check() error {
 		return fmt.Errorf("rank %d of %d", a.Rank, a.Ranks)
 	case a.Shards < a.Ranks:
 		return fmt.Errorf("%d shards for %d ranks", a.Shards, a.Ranks)
+	case a.Native && a.Scatter:
+		return fmt.Errorf("the engine adds up whole vectors, got an exchange that scatters")
 	case a.Native && (a.Shards != a.Ranks || a.Wire != dtype.Float32):
 		return fmt.Errorf("the engine adds up float32 of one shard for each rank, got %d shards and %v", a.Shards, a.Wire)
 	}
@@ -160,7 +183,7 @@ func inferAllReduceDone(attr Attr, t []Type) (Type, error) {
 	if want := (Type{a.Wire, Shape{a.Ranks * a.Rows() * a.Part()}}); !t[0].Equal(want) {
 		return Type{}, fmt.Errorf("got %v, want %v", t[0], want)
 	}
-	return Type{a.Wire.Accumulator(), Shape{a.Elements()}}, nil
+	return Type{a.Wire.Accumulator(), Shape{a.Results()}}, nil
 }
 
 func allReduceResults(attr Attr, _ []Type) []Section { return slices.Clip(attr.AllReduce.Sections()) }
@@ -199,7 +222,7 @@ func (a *AllReduce) checkGather() error {
 	if err := a.check(); err != nil {
 		return err
 	}
-	if a.Shards != a.Ranks || a.Scale != 1 || a.Native || !a.Wire.IsFloat() {
+	if a.Shards != a.Ranks || a.Scale != 1 || a.Native || a.Scatter || !a.Wire.IsFloat() {
 		return fmt.Errorf("tensors of float types are gathered as they are, got %v", a)
 	}
 	return nil

@@ -63,6 +63,7 @@ func TestInferAllReduce(t *testing.T) {
 		return Attr{AllReduce: x}
 	}
 	plain := a(func(*AllReduce) {})
+	scatter := a(func(x *AllReduce) { x.Scatter = true })
 	gather := a(func(x *AllReduce) { x.Shards, x.Scale, x.Wire = 3, 1, f16 })
 	full := args(ty(f32, 3), ty(f32, 2, 4), ty(f32, 3), ty(f32, 2, 4))
 	for _, c := range []struct {
@@ -81,6 +82,9 @@ func TestInferAllReduce(t *testing.T) {
 		{AllReduceStart, a(func(x *AllReduce) { x.Rank = 3 }), full, "rank 3 of 3"},
 		{AllReduceStart, a(func(x *AllReduce) { x.Shards = 2 }), full, "2 shards for 3 ranks"},
 		{AllReduceStart, a(func(x *AllReduce) { x.Native = true }), full, "the engine adds up float32 of one shard for each rank, got 8 shards and float32"},
+		{AllReduceStart, scatter, full, "float32[96]"}, // of 1 and 3 elements for each rank
+		{AllReduceDone, scatter, args(ty(f32, 96)), "float32[4]"},
+		{AllReduceStart, a(func(x *AllReduce) { x.Native, x.Scatter = true, true }), full, "the engine adds up whole vectors, got an exchange that scatters"},
 		{AllReduceStart, Attr{}, full, "no AllReduce attribute"},
 		{AllReduceDone, plain, args(ty(f32, 96)), "float32[11]"},
 		{AllReduceDone, a(func(x *AllReduce) { x.Wire = f16 }), args(ty(f16, 96)), "float32[11]"},

@@ -18,6 +18,7 @@ type AllReduceOptions struct {
 	BucketBytes int         // about so many bytes are exchanged at a time; the first exchange is small
 	Scale       float64     // factor of the sums
 	Native      bool        // the group's engine adds up, in its own order; Shards is Ranks
+	Scatter     bool        // the sums are this rank's parts of the tensors, vectors of op.PartOf elements, but of those that are Alone
 	Alone       []bool      // tensors that others wait for: each is exchanged by itself, as soon as it is computed; default: none
 }
 
@@ -55,6 +56,9 @@ func AllReduce(partials [][]*Tensor, o AllReduceOptions) []*Tensor {
 		for i, t := range wide[0] {
 			if o.Scale != 1 {
 				t = t.MulScalar(o.Scale)
+			}
+			if o.Scatter && (len(o.Alone) == 0 || !o.Alone[i]) {
+				t = t.Reshape(t.typ.Shape.Size())
 			}
 			sums[i] = t.StopGradient()
 		}
@@ -95,7 +99,7 @@ func AllReduce(partials [][]*Tensor, o AllReduceOptions) []*Tensor {
 // exchange records the sums of the tensors at some indices.
 func (tr *trace) exchange(partials [][]*Tensor, at []int, o AllReduceOptions) (sums []*Tensor) {
 	a := &op.AllReduce{Group: o.Group, Rank: o.Rank, Ranks: o.Ranks, Shards: o.Shards, Bucket: tr.exchanges,
-		Wire: partials[0][at[0]].DType(), Scale: o.Scale, Native: o.Native}
+		Wire: partials[0][at[0]].DType(), Scale: o.Scale, Native: o.Native, Scatter: o.Scatter && (len(o.Alone) == 0 || !o.Alone[at[0]])}
 	if a.Wire == dtype.Float32 && o.Wire != dtype.Invalid {
 		a.Wire = o.Wire
 	}

@@ -13,12 +13,21 @@ import (
 // Rajbhandari et al., 2020, stage 1) each keep slots and compute updates of their parts
 // alone.
 type Partition struct {
+	// Scattered says that gradients come as this rank's parts (AllReduceOptions.Scatter),
+	// not as wholes: then norms are sums over the ranks.
+	Scattered bool
+
 	o AllReduceOptions
 }
 
 // NewPartition returns the partition among the ranks of o, whose Group, Rank, Ranks and
 // BucketBytes count.
-func NewPartition(o AllReduceOptions) *Partition { return &Partition{o} }
+func NewPartition(o AllReduceOptions) *Partition {
+	return &Partition{o: AllReduceOptions{Group: o.Group, Rank: o.Rank, Ranks: o.Ranks, Shards: o.Ranks, BucketBytes: o.BucketBytes, Scale: 1}}
+}
+
+// Sum records the sum of t over the ranks.
+func (p *Partition) Sum(t *Tensor) *Tensor { return AllReduce([][]*Tensor{{t}}, p.o)[0] }
 
 // Rank is the number of this process, Ranks how many there are.
 func (p *Partition) Rank() int  { return p.o.Rank }
@@ -29,7 +38,21 @@ func (p *Partition) Equal(q *Partition) bool {
 	if p == nil || q == nil {
 		return p == q
 	}
-	return p.o.Group == q.o.Group && p.o.Rank == q.o.Rank && p.o.Ranks == q.o.Ranks
+	return p.Scattered == q.Scattered && p.o.Group == q.o.Group && p.o.Rank == q.o.Rank && p.o.Ranks == q.o.Ranks
+}
+
+// All records whether ok, a bool scalar, is true on all ranks.
+func (p *Partition) All(ok *Tensor) *Tensor {
+	return p.Sum(ok.Not().Cast(dtype.Float32).Reshape(1)).Reshape().Equal(Scalar(dtype.Float32, 0))
+}
+
+// GradientShape returns the shape of the gradient of a variable, which a nil p does not
+// change.
+func (p *Partition) GradientShape(of Shape) Shape {
+	if p == nil || !p.Scattered {
+		return of
+	}
+	return Shape{op.PartOf(of.Size(), p.o.Ranks)}
 }
 
 // bounds returns which elements of n this rank has, and how many the others.

@@ -109,12 +109,12 @@ func (d *DataParallel) AllReduce(gradients []*tensor.Tensor) []*tensor.Tensor {
 	if d.ShardsOfBatch() != d.group().Size() {
 		tensor.Fail(where, "Shards is %d, but each of the %d ranks has the gradients of one batch; use Replicas", d.ShardsOfBatch(), d.group().Size())
 	}
-	return d.sum([][]*tensor.Tensor{gradients}, gradients, 0)
+	return d.sum([][]*tensor.Tensor{gradients}, gradients, d.options(), 0)
 }
 
 // sum records the sums of partial sums, in the order of the tensors by. Each of the last
 // alone tensors, which the others may depend on, is exchanged by itself.
-func (d *DataParallel) sum(partials [][]*tensor.Tensor, by []*tensor.Tensor, alone int) []*tensor.Tensor {
+func (d *DataParallel) sum(partials [][]*tensor.Tensor, by []*tensor.Tensor, o tensor.AllReduceOptions, alone int) []*tensor.Tensor {
 	since := tensor.SequencePoint()
 	var at []int // of those that are not nil
 	var given []*tensor.Tensor
@@ -134,7 +134,6 @@ func (d *DataParallel) sum(partials [][]*tensor.Tensor, by []*tensor.Tensor, alo
 			sorted[p] = append(sorted[p], ts[at[i]])
 		}
 	}
-	o := d.options()
 	for _, i := range order {
 		o.Alone = append(o.Alone, at[i] >= len(by)-alone)
 	}
@@ -165,6 +164,16 @@ type replica struct{ gradients, others []*tensor.Tensor }
 // such as random states, become what the first shard has assigned. Variables that count
 // what a rank sees, such as metrics, are to be updated outside.
 func (d *DataParallel) Replicas(rows int, f func(s Shard) (gradients, others []*tensor.Tensor)) (gradients, others []*tensor.Tensor) {
+	return d.replicas(rows, f, false)
+}
+
+// ScatteredReplicas is Replicas, but of each gradient a rank gets its part alone, as an
+// optimizer with a tensor.Partition takes it that is Scattered.
+func (d *DataParallel) ScatteredReplicas(rows int, f func(s Shard) (gradients, others []*tensor.Tensor)) (gradients, others []*tensor.Tensor) {
+	return d.replicas(rows, f, true)
+}
+
+func (d *DataParallel) replicas(rows int, f func(s Shard) (gradients, others []*tensor.Tensor), scatter bool) (gradients, others []*tensor.Tensor) {
 	const where = "Replicas"
 	if err := d.Check(); err != nil {
 		tensor.Fail(where, "%w", err)
@@ -234,7 +243,9 @@ func (d *DataParallel) Replicas(rows int, f func(s Shard) (gradients, others []*
 		gs, os = append(gs, r.gradients), append(os, r.others)
 	}
 	since := tensor.SequencePoint()
-	gradients = d.sum(gs, first.gradients, len(means[0]))
+	o := d.options()
+	o.Scatter = scatter
+	gradients = d.sum(gs, first.gradients, o, len(means[0]))
 	of := len(gradients) - len(means[0])
 	for _, m := range means {
 		for i, m := range m {
@@ -242,7 +253,7 @@ func (d *DataParallel) Replicas(rows int, f func(s Shard) (gradients, others []*
 		}
 	}
 	gradients = gradients[:of]
-	others = d.sum(os, first.others, 0)
+	others = d.sum(os, first.others, d.options(), 0)
 	at := given
 	for _, u := range assigned {
 		value := u.Value

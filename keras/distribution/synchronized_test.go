@@ -232,8 +232,8 @@ func TestSynchronizedFit(t *testing.T) {
 				if want == "" {
 					want = got
 				}
-				if got != want {
-					return fmt.Errorf("weights %s, on one rank %s", got, want)
+				if err != nil || got != want {
+					return fmt.Errorf("weights %s, on one rank %s, %v", got, want, err)
 				}
 				config, err := layers.MarshalConfig(m.Layers()[2])
 				if !bytes.Contains(config, []byte(`"synchronized":true`)) {

@@ -9,7 +9,7 @@
 //
 // AllReduceDone waits for it and unpacks the sums. The bits depend on the shards and the
 // wire's type alone. AllGatherStart and AllGatherDone exchange parts of tensors that ranks
-// have computed: the all-gather alone.
+// have computed: the all-gather alone. An AllReduce that scatters is the rest of it.
 package collective
 
 import (
@@ -34,7 +34,7 @@ type start struct {
 	dst      int
 	state    int // index in Run.States
 	from     dtype.DType
-	at       []int // where each tensor begins in the vector; at the end its length
+	at       []int // where each tensor begins in the vector, or in a part if it is scattered; at the end the length
 	part     int
 	rows     int
 	chunks   int
@@ -47,16 +47,18 @@ func NewStart(b *exec.Builder, v *ir.Value) exec.Kernel {
 	for _, x := range v.Args[:k.partials*len(a.Shapes)] {
 		k.args = append(k.args, b.At(x))
 	}
-	n := 0
-	for _, s := range a.Shapes {
-		k.at = append(k.at, n)
-		n += s.Size()
+	for _, s := range a.Sections() {
+		k.at = append(k.at, s.Start)
 	}
-	k.at = append(k.at, n)
+	k.at = append(k.at, a.Results())
 	k.chunks = (a.Ranks*k.part + chunkElements - 1) / chunkElements
 	bytes := 0
 	if a.Ranks > 1 {
-		bytes = (a.Ranks*k.rows + a.Ranks + 1) * k.part * a.Wire.Size()
+		sums := a.Ranks
+		if a.Scatter {
+			sums = 0
+		}
+		bytes = (a.Ranks*k.rows + sums + 1) * k.part * a.Wire.Size()
 	}
 	k.state = b.ReserveState(v, bytes, func() exec.State { return newExchange(a) })
 	return k
@@ -73,6 +75,10 @@ func (k *start) Run(r *exec.Run) {
 // are zeros, which nobody reads.
 func (k *start) Chunk(r *exec.Run, _ *exec.Worker, c int) {
 	p, c := c/k.chunks, c%k.chunks
+	if k.attr.Scatter {
+		k.scatter(r, p, c)
+		return
+	}
 	lo, hi := c*chunkElements, min((c+1)*chunkElements, k.attr.Ranks*k.part)
 	n := len(k.attr.Shapes)
 	size, wire := k.from.Size(), k.attr.Wire.Size()
@@ -93,6 +99,38 @@ func (k *start) Chunk(r *exec.Run, _ *exec.Worker, c int) {
 		src := r.Values[k.args[p*n+tensor]][(lo-k.at[tensor])*size : (end-k.at[tensor])*size]
 		convert(dst[:(end-lo)*wire], src, k.attr.Wire, k.from)
 		lo = end
+	}
+}
+
+// scatter is Chunk of parts that consist of the parts of all tensors.
+func (k *start) scatter(r *exec.Run, p, c int) {
+	lo, hi := c*chunkElements, min((c+1)*chunkElements, k.attr.Ranks*k.part)
+	n := len(k.attr.Shapes)
+	size, wire := k.from.Size(), k.attr.Wire.Size()
+	tensor := 0
+	for lo < hi {
+		rank := lo / k.part
+		begin := rank * k.part
+		end := min(hi, begin+k.part)
+		dst := r.Values[k.dst][((rank*k.rows+p)*k.part+lo-begin)*wire:]
+		if lo-begin >= k.at[n] || p >= k.partials {
+			clear(dst[:(end-lo)*wire])
+			lo, tensor = end, 0
+			continue
+		}
+		for k.at[tensor+1] <= lo-begin {
+			tensor++
+		}
+		end = min(end, begin+k.at[tensor+1])
+		from := rank*(k.at[tensor+1]-k.at[tensor]) + lo - begin - k.at[tensor]
+		there := min(max(k.attr.Shapes[tensor].Size()-from, 0), end-lo) // behind the last element are zeros
+		if there > 0 {
+			convert(dst[:there*wire], r.Values[k.args[p*n+tensor]][from*size:(from+there)*size], k.attr.Wire, k.from)
+		}
+		clear(dst[there*wire : (end-lo)*wire])
+		if lo = end; lo == begin+k.part {
+			tensor = 0
+		}
 	}
 }
 
@@ -130,7 +168,7 @@ type done struct {
 func NewDone(b *exec.Builder, v *ir.Value) exec.Kernel {
 	a := v.Attr.AllReduce
 	k := &done{attr: a, src: b.At(v.Args[0]), state: b.StateOf(v.Args[0]), results: b.Results(v)}
-	k.chunks = (a.Elements() + chunkElements - 1) / chunkElements
+	k.chunks = (a.Results() + chunkElements - 1) / chunkElements
 	return k
 }
 
@@ -144,19 +182,25 @@ func (k *done) Run(r *exec.Run) {
 			return
 		}
 	}
-	r.Parallel(k, k.chunks, k.attr.Elements())
+	r.Parallel(k, k.chunks, k.attr.Results())
 }
 
 // Chunk unpacks elements of the sums.
 func (k *done) Chunk(r *exec.Run, _ *exec.Worker, c int) {
-	lo, hi := c*chunkElements, min((c+1)*chunkElements, k.attr.Elements())
+	lo, hi := c*chunkElements, min((c+1)*chunkElements, k.attr.Results())
 	sums := r.Values[k.src]
 	if k.attr.Ranks > 1 {
-		sums = r.States[k.state].(*exchange).sums
+		e := r.States[k.state].(*exchange)
+		if sums = e.sums; k.attr.Scatter {
+			sums = e.own
+		}
 	}
 	wire, at := k.attr.Wire.Size(), 0
 	for i, s := range k.attr.Shapes {
 		n := s.Size()
+		if k.attr.Scatter {
+			n = op.PartOf(n, k.attr.Ranks)
+		}
 		from, end := max(lo, at), min(hi, at+n)
 		if to := k.results[i].In(r); from < end && to != nil {
 			d := k.results[i].DType
@@ -247,9 +291,13 @@ func newExchange(a *op.AllReduce) *exchange {
 	}
 	e.stack = make([]sumBlock, most)
 	part := a.Part() * a.Wire.Size()
-	all := exec.Aligned(a.Ranks*a.Rows()*part + (a.Ranks+1)*part)
+	sums := a.Ranks * part
+	if a.Scatter {
+		sums = 0
+	}
+	all := exec.Aligned(a.Ranks*a.Rows()*part + sums + part)
 	e.recv, all = all[:a.Ranks*a.Rows()*part], all[a.Ranks*a.Rows()*part:]
-	e.sums, e.own = all[:a.Ranks*part], all[a.Ranks*part:(a.Ranks+1)*part]
+	e.sums, e.own = all[:sums], all[sums:sums+part]
 	return e
 }
 
@@ -339,6 +387,9 @@ func (e *exchange) exchange() error {
 		e.sum64()
 	} else {
 		e.sum32()
+	}
+	if e.attr.Scatter {
+		return nil
 	}
 	return e.comm.AllGather(e.own, e.sums)
 }

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"io"
+	"math"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestSimulate compares the model with closed forms.
+func TestSimulate(t *testing.T) {
+	n := network{"", 1e-3, 1e9}
+	near := func(what string, got, want float64) {
+		t.Helper()
+		if math.Abs(got-want) > 1e-12*want {
+			t.Errorf("%s: got %v s, want %v", what, got, want)
+		}
+	}
+	// One bucket begins when the backward pass ends.
+	w := workload{step: 1, backward: 0.5, bytes: 1e6, bucket: 1e6, pack: 1e9}
+	step, exchanges := w.simulate(n, 4)
+	near("one bucket", exchanges, 2*(3e-3+0.75e-3)+3e-3)
+	near("one bucket", step, 1+exchanges)
+	// Exchanges that are shorter than the rest of the backward pass are hidden, but the
+	// last one.
+	w = workload{step: 10, backward: 0.5, bytes: 4e6, bucket: 1e6, pack: 1e9}
+	step, exchanges = w.simulate(n, 4)
+	near("four buckets", exchanges, 4*(2*(3e-3+0.75e-3)+3e-3))
+	near("four buckets", step, 10+exchanges/4)
+	// If the network is the bottleneck, the first bucket alone is waited for.
+	w.step = 1e-6
+	step, exchanges = w.simulate(n, 4)
+	near("slow network", step, 0.5e-6+0.5e-6/4+exchanges)
+	// One rank exchanges nothing.
+	if step, exchanges = w.simulate(n, 1); step != w.step || exchanges != 0 {
+		t.Errorf("one rank: got %v and %v, want %v and 0", step, exchanges, w.step)
+	}
+	w = workload{bytes: 80e6, bucket: 25 << 20}
+	if b := w.buckets(); len(b) != 5 || b[0] != firstBucket || b[4] != 80e6-firstBucket-3*(25<<20) {
+		t.Errorf("buckets of %v", b)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for _, args := range []string{"-step 0", "-backward 2", "-bytes -1", "-bytes 1e300 -bucket 1", "-pack 0", "-pack NaN", "file"} {
+		if err := run(io.Discard, strings.Fields(args)); err == nil {
+			t.Errorf("%s: no error", args)
+		}
+	}
+}
+
+// TestPage compares the table of docs/distributed.md with what the command prints.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile("../../../../../docs/distributed.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(page), "go run ./cmd/simulate ")
+	args, rest, _ := strings.Cut(rest, "\n")
+	_, rest, _ = strings.Cut(rest, "```\n")
+	_, rest, _ = strings.Cut(rest, "```\n")
+	table, _, _ := strings.Cut(rest, "```")
+	var out strings.Builder
+	if err := run(&out, strings.Fields(args)); err != nil || !found {
+		t.Fatal(err, found)
+	}
+	if out.String() != table {
+		t.Errorf("docs/distributed.md has\n%swant\n%s", table, out.String())
+	}
+}
