@@ -14,6 +14,7 @@ package collective
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
@@ -256,6 +257,7 @@ type exchange struct {
 	busy   bool
 	done   chan error // of the job, one element
 	stack  []sumBlock // scratch of the sum
+	scale  []float32  // a block of Scale, nil if it is 1
 }
 
 // node is a step of the sum in postfix order: it pushes a row of recv, or adds the last
@@ -290,6 +292,9 @@ func newExchange(a *op.AllReduce) *exchange {
 		most = max(most, depth)
 	}
 	e.stack = make([]sumBlock, most)
+	if a.Scale != 1 {
+		e.scale = slices.Repeat([]float32{float32(a.Scale)}, blockElements)
+	}
 	part := a.Part() * a.Wire.Size()
 	sums := a.Ranks * part
 	if a.Scatter {
@@ -396,9 +401,8 @@ func (e *exchange) exchange() error {
 
 // sum32 adds up this rank's part in float32.
 func (e *exchange) sum32() {
-	add := lanes.OfF32().Binary[op.Add]
+	add, mul := lanes.OfF32().Binary[op.Add], lanes.OfF32().Binary[op.Mul]
 	part, d := e.attr.Part(), e.attr.Wire
-	scale := float32(e.attr.Scale)
 	for lo := 0; lo < part; lo += blockElements {
 		n, top := min(blockElements, part-lo), -1
 		for _, t := range e.tree {
@@ -419,15 +423,18 @@ func (e *exchange) sum32() {
 			b.x32 = b.f32[:n]
 			lanes.ToF32(b.x32, row, d)
 		}
-		sum := e.stack[0].x32
-		if scale != 1 {
+		sum, own := e.stack[0].x32, e.own[lo*d.Size():(lo+n)*d.Size()]
+		switch {
+		case e.scale == nil:
+		case d == dtype.Float32:
+			mul(dtype.View[float32](own), sum, e.scale[:n])
+			continue
+		default:
 			to := e.stack[0].f32[:n]
-			for i, x := range sum {
-				to[i] = x * scale
-			}
+			mul(to, sum, e.scale[:n])
 			sum = to
 		}
-		lanes.FromF32(e.own[lo*d.Size():(lo+n)*d.Size()], sum, d)
+		lanes.FromF32(own, sum, d)
 	}
 }
 
