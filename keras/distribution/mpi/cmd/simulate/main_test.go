@@ -50,22 +50,25 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestPage compares the table of docs/distributed.md with what the command prints.
+// TestPage compares the tables of docs/distributed.md with what the command prints.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../../../../../docs/distributed.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(page), "go run ./cmd/simulate ")
-	args, rest, _ := strings.Cut(rest, "\n")
-	_, rest, _ = strings.Cut(rest, "```\n")
-	_, rest, _ = strings.Cut(rest, "```\n")
-	table, _, _ := strings.Cut(rest, "```")
-	var out strings.Builder
-	if err := run(&out, strings.Fields(args)); err != nil || !found {
-		t.Fatal(err, found)
+	examples := strings.Split(string(page), "go run ./cmd/simulate ")[1:]
+	if len(examples) != 2 {
+		t.Fatalf("docs/distributed.md calls simulate %d times, want 2", len(examples))
 	}
-	if out.String() != table {
-		t.Errorf("docs/distributed.md has\n%swant\n%s", table, out.String())
+	for _, e := range examples {
+		args, _, _ := strings.Cut(e, "\n")
+		blocks := strings.SplitN(e, "```\n", 4) // the end of the command, the beginning and the end of the table
+		var out strings.Builder
+		if err := run(&out, strings.Fields(args)); err != nil {
+			t.Fatal(err)
+		}
+		if len(blocks) < 4 || out.String() != blocks[2] {
+			t.Errorf("docs/distributed.md has for %s\n%swant\n%s", args, blocks[len(blocks)-1], out.String())
+		}
 	}
 }
