@@ -31,7 +31,7 @@ type Tensor struct {
 	attr op.Attr
 	args []*Tensor
 	typ  op.Type
-	seq  uint64 // recording order: arguments come before results
+	seq  uint64 // recording order: arguments come before results, but for the one of a ShardMean
 	path string // recorder's path
 
 	data     *storage  // elements, once computed
