@@ -8,7 +8,7 @@ import (
 
 // DepthwiseConv1D convolves each channel of sequences with DepthMultiplier
 // kernels of its own: activation(channel convolved with its kernels + bias).
-// Channel c·DepthMultiplier+i of the output is that of channel c with its
+// Channel c·DepthMultiplier+i of the output is channel c convolved with its
 // kernel i.
 //
 // Shapes: [batch steps channels] → [batch outputs channels·DepthMultiplier],

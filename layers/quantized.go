@@ -181,8 +181,8 @@ func (b *Base) constantWeight(local string, d dtype.DType, shape Shape, values [
 	return w, w.Set(values)
 }
 
-// QuantizableStatic reports whether a layer has a statically quantized form, by its class:
-// that of Conv1D, Conv2D and Conv3D, which it does not share with types that embed them.
+// QuantizableStatic reports whether a layer has a statically quantized form. Conv1D, Conv2D
+// and Conv3D have one; types that embed them do not.
 func QuantizableStatic(l Layer) bool {
 	l, _ = Unwrap(l)
 	switch l.(type) {

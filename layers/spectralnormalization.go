@@ -80,8 +80,8 @@ func (s *SpectralNormalization) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	return Apply(s.Layer, p, x)
 }
 
-// StraightThrough marks the layer as one whose gradients are not those of its
-// forward pass: the division by the singular value is not differentiated.
+// StraightThrough marks the layer as one whose gradients differ from the
+// derivatives of its forward pass: the division by the singular value is not differentiated.
 func (s *SpectralNormalization) StraightThrough() {}
 
 // normalize assigns the kernel divided by its estimated largest singular

@@ -15,8 +15,8 @@ import (
 //	x = x/(‖x‖ + 1e-7); NSSteps times: A = x·xᵀ;  x = MuonA·x + (MuonB·A + MuonC·A²)·x
 //	w -= rate·x·√max(rows, columns)·RMSRate
 //
-// AdamW moves variables that are not matrices, those of embeddings, and those
-// that ExcludeLayers names; the last layer of a classifier should be among
+// AdamW moves variables that are not matrices, variables of embeddings, and
+// variables that ExcludeLayers names; the last layer of a classifier should be among
 // them. It works with AdamLRRatio·rate, AdamBeta1, AdamBeta2 and Epsilon.
 //
 // Slots: momentum, and velocity for what AdamW moves.

@@ -3,7 +3,7 @@
 //
 // Under mixed_float16 and mixed_bfloat16 layers compute in 16 bits and store
 // float32. [SetGlobal] sets the policy of layers that name none of their own,
-// and [SetGlobalMap] that of parts of a model, by the paths of their layers. A
+// and [SetGlobalMap] the policies of parts of a model, by the paths of their layers. A
 // layer resolves its policy once, when it is built. [Effective] describes what
 // the default device does with each type.
 //

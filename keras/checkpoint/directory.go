@@ -99,7 +99,7 @@ func (d *Directory) checkBest(s *keras.State) error {
 	return fmt.Errorf("checkpoint: Directory: Best is %q, want one of %s", d.Best, strings.Join(have, ", "))
 }
 
-// Load returns the newest state: that of the file that is furthest in the
+// Load returns the newest state: the one in the file that is furthest in the
 // training. A file that is damaged, or was cut, is passed over if there is
 // another. One that cannot be read for another reason is an error: it may hold
 // newer work. nil means that there is no file.

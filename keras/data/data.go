@@ -141,7 +141,7 @@ func Range(start, stop int) *Dataset[int] {
 // Unknown or Infinite.
 func (d *Dataset[T]) Len() int { return d.n }
 
-// All yields the elements of the next epoch: the first call those of epoch 0.
+// All yields the elements of the next epoch. The first call yields epoch 0.
 func (d *Dataset[T]) All(ctx context.Context) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		d.Epoch(ctx, int(d.epoch.Add(1)-1), 0)(yield)
@@ -316,7 +316,7 @@ func (d *Dataset[T]) Repeat(n ...int) *Dataset[T] {
 	}).of(d.form)
 }
 
-// Concatenate yields the elements of d, then those of the others.
+// Concatenate yields the elements of d, then the elements of the others in turn.
 func (d *Dataset[T]) Concatenate(others ...*Dataset[T]) *Dataset[T] {
 	all := slices.Concat([]*Dataset[T]{d}, others)
 	n := 0

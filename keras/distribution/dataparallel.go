@@ -92,9 +92,9 @@ func (d *DataParallel) options() tensor.AllReduceOptions {
 	return o
 }
 
-// AllReduce records the mean over all ranks of gradients, each of which is that of the
-// mean loss of this rank's batch. Batches of all ranks should have the same size. It
-// belongs between two lines of a training loop, in a Function:
+// AllReduce records the mean of gradients over all ranks. On each rank, gradients are the
+// gradients of the mean loss of its batch. Batches of all ranks should have the same size.
+// It belongs between two lines of a training loop, in a Function:
 //
 //	grads := dp.AllReduce(keras.Gradients(optimizer.GetScaledLoss(loss), vars))
 //	optimizer.ApplyGradients(optimizer.GetUnscaledGradients(grads), vars)

@@ -118,8 +118,8 @@ func Register(name string, join func(ctx context.Context) (Engine, error)) {
 	engines.name = append(engines.name, name)
 }
 
-// World returns the group of this process: that of [Main], or a group of one rank. It
-// panics where Main runs several ranks as goroutines: there the group is the argument
+// World returns the group of this process: the one that [Main] joined, or a group of one
+// rank. It panics where Main runs several ranks as goroutines: there the group is the argument
 // of their function.
 func World() *Group {
 	engines.Lock()

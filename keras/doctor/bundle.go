@@ -222,7 +222,7 @@ func ReplayStep[In, Out any](ctx context.Context, b *Bundle, step *tensor.Func[I
 	return b.compare(got)
 }
 
-// Replayed is how a step that was run again compares with that of a bundle.
+// Replayed is how a step that was run again compares with the step in a bundle.
 type Replayed struct {
 	Same      bool // every value, to the bit
 	Values    int  // of the step

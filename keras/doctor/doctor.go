@@ -37,8 +37,8 @@ type Config struct {
 	// Tolerance is the relative error, as a norm, that a remedy must bring the loss and
 	// each gradient down to. Default: 0.01, 0.08 if a layer computes in bfloat16, 0.2 if
 	// one computes in 8 bits. A step is sick if its loss is off by more, or a gradient by
-	// more than four times as much: those of small layers are off by the tolerance in
-	// healthy steps, those of others by a tenth of it.
+	// more than four times as much: in healthy steps gradients of small layers are off by
+	// the tolerance, and gradients of other layers by a tenth of it.
 	Tolerance float64
 
 	Trials int      // remedies that are tried at most; default 40
@@ -84,8 +84,8 @@ type Report struct {
 
 // Verdict says how good the loss and the gradients of a step are.
 //
-// The gradient of a weight is a sum over samples, which may cancel: that of the last
-// bias is next to nothing where the model is right on average. Its error is then
+// The gradient of a weight is a sum over samples, which may cancel: the gradient of the
+// last bias is nearly zero where the model is right on average. Its error is then
 // relative to the norm that a sum of independent terms of that size would have.
 type Verdict struct {
 	Finite   bool    // the loss and all gradients are
@@ -97,7 +97,7 @@ type Verdict struct {
 // Remedy is what makes the step healthy.
 type Remedy struct {
 	Map policy.Map // for Model.CloneUnder and policy.SetGlobalMap; nil if none is needed
-	// Operations are those of a custom loop, outside of layers, that must compute in
+	// Operations are operations of a custom loop, outside of layers, that must compute in
 	// float32: cast their operands, or store the result of the one before (Widen).
 	Operations []tensor.TapID
 	Scale      float64 // loss scale; 0 if the present one is right

@@ -31,10 +31,10 @@ type SearchConfig struct {
 	Goal Goal // default MinTime
 
 	// Policies are those that layers may have. float32 is always one. Default:
-	// mixed_bfloat16 and mixed_float16. Names are those of policy.Parse.
+	// mixed_bfloat16 and mixed_float16. policy.Parse knows the names.
 	Policies []string
 
-	// Force gives other policies to layers whose field DType names one, too, as those of
+	// Force gives other policies also to layers whose field DType names one, as layers of
 	// files do. Maps have keys for all of these then.
 	Force bool
 
@@ -71,7 +71,7 @@ type StepTime struct {
 }
 
 // Point is a choice of policies. Model.CloneUnder(Policy, Map, force) makes a copy that
-// has them, where force is that of SearchConfig. After policy.SetGlobal(Policy) and
+// has them; force is SearchConfig.Force. After policy.SetGlobal(Policy) and
 // policy.SetGlobalMap(Map) a new model has them. Layers whose field DType names a policy
 // keep that, unless they are forced.
 type Point struct {
@@ -96,8 +96,8 @@ type Verification struct {
 	Why string // not; "" if OK
 
 	// Loss has the relative differences of the mean loss in the first and the second half
-	// of the steps. The loss that is divided by is at least a hundredth of that of the first
-	// half.
+	// of the steps, relative to the float32 loss of that half, or to a hundredth of the first
+	// half's loss if that is larger.
 	Loss [2]float64
 	// Skipped counts skipped steps in the two halves. A step that is skipped because the
 	// loss scale was too large is run again on the same batch. There may be none in the
@@ -135,7 +135,7 @@ type SearchResult struct {
 }
 
 // Search looks for the policies under which a training step of m is the fastest, or the
-// smallest, while the loss is still that of float32 within a tolerance.
+// smallest, while the loss stays within a tolerance of the loss under float32.
 //
 // A step runs beside its shadow under each policy. That says what the rounding of each
 // layer changes the loss by. Where one overflows the step runs again with that layer

@@ -190,7 +190,7 @@ func Percent(part, all int64) string {
 // that has all its digits, and the first power of two beyond the largest.
 type Limits struct{ Subnormal, Normal, Overflow int }
 
-// LimitsOf returns those of a float type.
+// LimitsOf returns the limits of a float type.
 func LimitsOf(d dtype.DType) Limits {
 	return Limits{math.Ilogb(d.SmallestSubnormal()), math.Ilogb(d.SmallestNormal()), math.Ilogb(d.Max()) + 1}
 }

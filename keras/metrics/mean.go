@@ -25,8 +25,8 @@ func (m *Mean) Variables() []*tensor.Variable { return m.variables(m) }
 // further axes are averaged.
 func (m *Mean) Add(x *tensor.Tensor) { m.AddWeighted(x, nil) }
 
-// AddWeighted is Add with weights. Their shape must be that of x, its first
-// axes, or broadcast to it; nil weights all equally. A scalar weight is the
+// AddWeighted is Add with weights. Their shape is the shape of x or of
+// its first axes, or broadcasts to it; nil weights all equally. A scalar weight is the
 // weight of all of x, such as the batch size if x is the mean of a batch.
 func (m *Mean) AddWeighted(x, weight *tensor.Tensor) {
 	inFunction(m, "Add")

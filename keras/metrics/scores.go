@@ -16,9 +16,9 @@ import (
 // Shapes: yTrue and yPred [batch classes], several classes of which may be 1.
 type FBetaScore struct {
 	Beta float64 // weight of recall against precision; default: 1
-	// Average makes one result of those of the classes: "macro" is their mean,
-	// "weighted" that by the number of their targets, "micro" takes all for one
-	// class. Default: none, a result for each class.
+	// Average combines the results of the classes: "macro" is their mean,
+	// "weighted" their mean weighted by the number of their targets, "micro"
+	// counts all classes as one. Default: none, a result for each class.
 	Average string
 	// Threshold, above 0 and at most 1: predictions above, not at, it count as
 	// 1. Default: the largest prediction of a sample does.
@@ -55,9 +55,9 @@ func (m *FBetaScore) Result() (float64, error) { return mean(m.Results()) }
 //
 // Shapes: yTrue and yPred [batch classes], several classes of which may be 1.
 type F1Score struct {
-	// Average makes one result of those of the classes: "macro" is their mean,
-	// "weighted" that by the number of their targets, "micro" takes all for one
-	// class. Default: none, a result for each class.
+	// Average combines the results of the classes: "macro" is their mean,
+	// "weighted" their mean weighted by the number of their targets, "micro"
+	// counts all classes as one. Default: none, a result for each class.
 	Average string
 	// Threshold, above 0 and at most 1: predictions above, not at, it count as
 	// 1. Default: the largest prediction of a sample does.
@@ -159,9 +159,9 @@ func (s *sums) fScores(beta float64, average string) ([]float64, error) {
 //
 // Shapes: yTrue and yPred [batch columns]; vectors are one column.
 type R2Score struct {
-	// ClassAggregation makes one result of those of the columns:
-	// "uniform_average" is their mean, "variance_weighted_average" that by the
-	// variances of their targets; "none" keeps them. Default: uniform_average.
+	// ClassAggregation combines the results of the columns:
+	// "uniform_average" is their mean, "variance_weighted_average" their mean
+	// weighted by the variances of their targets; "none" keeps them. Default: uniform_average.
 	ClassAggregation string
 	// NumRegressors, if not 0, is the number of independent variables of the
 	// model; the score is adjusted for it: 1 - (1-R²)(n-1)/(n-1-NumRegressors).

@@ -36,8 +36,8 @@ var limits = []struct {
 // and what is below: 0 in float16 (Micikevicius et al., Mixed Precision
 // Training, figure 3). The legend has the share of each series that is 0 or
 // not finite, which has no binade, and of the rest that float16 loses. The
-// range of bfloat16, that of float32, is drawn where a series reaches it; else
-// it is said at the sides how far it goes.
+// range of bfloat16, which is the range of float32, is drawn where a series
+// reaches it; else the sides say how far it goes.
 func Exponents(path string, all ...Series) error {
 	if len(all) == 0 {
 		return fmt.Errorf("plot: %s: no series given", path)

@@ -58,8 +58,8 @@ func write(path string, f func(io.Writer) error) error {
 	return nil
 }
 
-// History draws the named logs over the epochs, one panel each, with those of
-// the validation; without names all of them. Numbers that are not finite leave
+// History draws the named logs over the epochs, one panel each, together with the
+// logs of the validation; without names all of them. Numbers that are not finite leave
 // gaps.
 func History(path string, h *keras.History, names ...string) error {
 	if len(names) == 0 {
@@ -151,8 +151,8 @@ func finiteParts(h *keras.History, name string) []plotter.XYs {
 	return parts
 }
 
-// Terminal draws one log over the epochs, with that of the validation, in
-// characters: height rows, and what stands below them, at most width columns
+// Terminal draws one log over the epochs, together with its value in the
+// validation, in characters: height rows, and what stands below them, at most width columns
 // (least: 20). On a terminal the curves differ in colour; elsewhere, and with
 // NO_COLOR or TERM=dumb, in their characters.
 func Terminal(w io.Writer, h *keras.History, name string, width, height int) error {

@@ -30,7 +30,8 @@
 // range is an error only for the client that sent it.
 //
 // The last bits of an answer may depend on the number of rows that were computed
-// together. With MaxBatch 1 they are those of Predict of that row. Rows must not
+// together. With MaxBatch 1 an answer has the bits that Predict gives for
+// that row alone. Rows must not
 // depend on each other: layers that keep a state between calls, or compute across
 // the batch axis, are not for serving.
 //

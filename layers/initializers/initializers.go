@@ -8,7 +8,8 @@
 //     the weight.
 //   - A value depends on the seed, the shape and its place alone, not on how
 //     many processors fill the weight. Random numbers are Philox's (package
-//     philox); numbers are not those of Keras, distributions are.
+//     philox); distributions are the same as in Keras,
+//     the numbers are not.
 //   - A seed in the spec replaces the seed that the Initializer is called
 //     with: two weights with one seed then start alike, as in Keras.
 //   - Fans are Keras's: a matrix has its rows as inputs and its columns as

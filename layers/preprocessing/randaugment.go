@@ -160,7 +160,7 @@ func (r *RandAugment) Call(p layers.Pass, x *tensor.Tensor) *tensor.Tensor {
 
 // AugMix mixes each image with NumChains augmented copies (Hendrycks et al.
 // 2020). A copy goes through up to ChainDepth layers, chosen at random for all
-// images of a batch from those of RandAugment. The copies are summed with
+// images of a batch from the layers of RandAugment. The copies are summed with
 // weights from the Dirichlet distribution with parameters Alpha, and the sum
 // is mixed with the image; the image's share is drawn from the beta
 // distribution with parameters Alpha and Alpha. The result is limited to

@@ -107,7 +107,7 @@ func rotation(angle *tensor.Tensor, height, width int) affineMap {
 	}
 }
 
-// RandomZoom scales images around their middle: those of 1+Factor below 1 look
+// RandomZoom scales images around their middle. With 1+Factor below 1 they look
 // larger.
 //
 // Shapes: [batch rows columns channels] → the same.

@@ -121,9 +121,9 @@ func (m *MixUp) mix(x, share, order *tensor.Tensor) *tensor.Tensor {
 	return blended(wide, wide.Gather(order), share.CastLike(wide)).Cast(x.DType())
 }
 
-// CutMix replaces a rectangle of each image by that of another image of the
-// batch, and mixes their labels in proportion to the areas (Yun et al. 2019).
-// The other images are those of the batch in random order. A number a is drawn
+// CutMix replaces a rectangle of each image by the same rectangle of another
+// image of the batch, and mixes their labels in proportion to the areas (Yun et al. 2019).
+// The other images are the images of the batch in random order. A number a is drawn
 // from Factor for all images, then w for each image from the beta distribution
 // with parameters a and a: the rectangle has √(1-w) of the rows and of the
 // columns, at a random place.

@@ -1,5 +1,5 @@
 // Package resample, without compatibility promise, computes the weights that
-// resize a row of pixels: those of TensorFlow's image.resize.
+// resize a row of pixels, as TensorFlow's image.resize does.
 package resample
 
 import (
