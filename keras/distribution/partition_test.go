@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
@@ -128,6 +129,12 @@ func TestZeroRedundancy(t *testing.T) {
 		case "rounded":
 			policies = []string{"bfloat16"}
 		}
+		if testing.Short() { // under the race detector
+			if name != "parts" && name != "accumulate" {
+				continue
+			}
+			policies = policies[:1]
+		}
 		for _, policy := range policies {
 			want, whole := train(1, name, policy, false)
 			for _, ranks := range []int{1, 3, 4} {
@@ -139,7 +146,7 @@ func TestZeroRedundancy(t *testing.T) {
 					t.Errorf("%s, %s, %d ranks: weights %s, without ZeroRedundancy %s", name, policy, ranks, got, want)
 				}
 				// Three slots, of four kernels and biases that are filled up, and some scalars.
-				if most := whole/ranks + 3*6*4 + 150; (name == "adam" || name == "sums") && policy == "float32" && part > most {
+				if most := whole/ranks + 3*6*4 + 150; (name == "adam" || name == "sums") && policy == "float32" && part > most && !backend.Skipping() {
 					t.Errorf("%s, %s, %d ranks: slots of %d bytes on a rank, of %d; want at most %d", name, policy, ranks, part, whole, most)
 				}
 			}
@@ -153,6 +160,9 @@ func TestZeroRedundancy(t *testing.T) {
 func TestScattered(t *testing.T) {
 	shapes := []tensor.Shape{{}, {2}, {3, 5}, {263, 401}, {1}, {70001}}
 	for _, ranks := range []int{1, 2, 3, 5} {
+		if testing.Short() && ranks != 3 {
+			continue
+		}
 		for _, d := range []distribution.DataParallel{{Shards: 6}, {Shards: 5, Wire: dtype.BFloat16, BucketBytes: 1}, {BucketBytes: 1}} {
 			err := distribution.Local(t.Context(), ranks, func(ctx context.Context, g *distribution.Group) error {
 				d := d
