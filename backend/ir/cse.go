@@ -10,7 +10,8 @@ import (
 // cse, common-subexpression elimination, merges values of the same operation,
 // attributes and arguments into the first recorded one. Random numbers merge too: they
 // are a function of their state and stream. If both values are outputs, the second
-// becomes an Identity, since no value may be an output twice.
+// becomes an Identity, since no value may be an output twice. And and Or of one value,
+// as masks of several layers come to, are that value.
 func cse(g *Graph) {
 	g.sort()
 	outputs := g.outputs()
@@ -23,6 +24,10 @@ func cse(g *Graph) {
 			}
 		}
 		if v.Op == op.Param {
+			continue
+		}
+		if (v.Op == op.And || v.Op == op.Or) && v.Args[0] == v.Args[1] && !outputs[v] {
+			instead[v] = v.Args[0]
 			continue
 		}
 		key := v.key(v.Type.DType)

@@ -96,6 +96,25 @@ func TestCastsOfNormalizations(t *testing.T) {
 		"out 0 = %4\nout 1 = %6\nout 2 = %8\n")
 }
 
+// TestCSEOfMasks: two equal masks and what is made of both are one.
+func TestCSEOfMasks(t *testing.T) {
+	b := build()
+	x := b.param(f32, 2)
+	mask := func() *Value { return b.do(op.Greater, x, b.scalar(f32, 1)) }
+	both := b.do(op.And, mask(), b.do(op.Or, mask(), mask()))
+	b.Output(b.do(op.Where, both, x, x), -1)
+	less := func() *Value { return b.do(op.Less, x, x) }
+	b.Output(b.do(op.Or, less(), less()), -1) // an output is a value of its own
+	wantText(t, optimize(t, b, "dce", Options{Skip: only("cse", "dce")}), ""+
+		"%0 = Param() float32[2]\n"+
+		"%1 = Const() float32[] value=1\n"+
+		"%2 = Greater(%0 %1) bool[2]\n"+
+		"%9 = Where(%2 %0 %0) float32[2]\n"+
+		"%10 = Less(%0 %0) bool[2]\n"+
+		"%12 = Or(%10 %10) bool[2]\n"+
+		"out 0 = %9\nout 1 = %12\n")
+}
+
 func TestCSE(t *testing.T) {
 	b := build()
 	x := b.param(f32, 2)
