@@ -29,6 +29,8 @@ type builder struct {
 	bytes     int                   // of the memory so far
 	wholes    []*ir.Value           // folds that wait for others: see foldWhole
 	updates   []update              // chains that do: see update
+	early     []update              // chains whose results only those read: see waitsEarly
+	users     map[*ir.Value][]*ir.Value
 	tables    []table
 
 	eight   map[*ir.Value]eightProduct // products of 8-bit floats
@@ -56,6 +58,17 @@ type pending struct {
 	product     runner // instead of a kernel
 }
 
+// bytes is the size of the values that a call reads and writes.
+func (c pending) bytes() int {
+	n := 0
+	for i, a := range c.args {
+		if v, ok := a.(*ir.Value); ok && !slices.Contains(c.args[:i], a) {
+			n += v.Type.Bytes()
+		}
+	}
+	return n
+}
+
 // scratch is a parameter: an address in working memory of the call.
 type scratch int
 
@@ -69,11 +82,14 @@ func compile(d *Device, g *ir.Graph) (made *Program, err error) {
 			delete(d.programs, p.number)
 		}
 	}()
-	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values)), temporary: map[*ir.Value]scratch{}}
+	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values)), temporary: map[*ir.Value]scratch{}, users: map[*ir.Value][]*ir.Value{}}
 	b.bytes = aligned(g.ArenaBytes)
 	var constants []byte
 	for i, v := range g.Values {
 		b.pos[v] = i
+		for _, a := range v.Args {
+			b.users[a] = append(b.users[a], v)
+		}
 		switch v.Slot.Place {
 		case ir.Nowhere:
 			return nil, fmt.Errorf("cuda: Compile: value %d (%v) has no place; the graph was not optimized", i, v.Op)
@@ -169,9 +185,7 @@ func (b *builder) value(v *ir.Value) error {
 	if v.Slot.Place == ir.Static {
 		return fmt.Errorf("cuda: Compile: value %d (%v) lies among the constants", b.pos[v], v.Op)
 	}
-	if b.delays(v) {
-		b.flushUpdates()
-	}
+	b.meetWaiting(v)
 	if v.Op.Info().Class == op.Elementwise {
 		return b.elementwise(v)
 	}
@@ -200,16 +214,22 @@ func (b *builder) each(v *ir.Value, name string, n int, args ...any) {
 // finish loads the kernels and writes the list of calls.
 func (b *builder) finish(constants []byte, at int) error {
 	p := b.p
+	shared := map[string]string{} // kernels of chains with the text of another one
 	if len(b.chains) > 0 {
-		text, err := p.device.library.Module(b.chains)
+		text, names, err := p.device.library.Module(b.chains)
 		if err != nil {
 			return err
 		}
 		if p.chains, err = api.Load(text); err != nil {
 			return fmt.Errorf("cuda: Compile: %w\n%s", err, text)
 		}
+		for i, c := range b.chains {
+			shared[c.Name] = names[i]
+		}
 	}
+	moved := 0
 	for _, c := range b.pending {
+		moved += c.bytes()
 		if c.product != nil {
 			p.products = append(p.products, productCall{len(p.calls), len(p.words), c.product})
 			p.calls, p.names = append(p.calls, api.Launch{}), append(p.names, c.name)
@@ -220,7 +240,7 @@ func (b *builder) finish(constants []byte, at int) error {
 		}
 		find := p.device.function
 		if c.chain {
-			find = p.chains.Function
+			find, c.name = p.chains.Function, shared[c.name]
 		}
 		f, err := find(c.name)
 		if err != nil {
@@ -232,6 +252,7 @@ func (b *builder) finish(constants []byte, at int) error {
 			p.words = append(p.words, b.word(a))
 		}
 	}
+	p.device.moved.Store(max(p.device.moved.Load(), int64(moved)))
 	for _, t := range b.tables {
 		words := make([]byte, 0, 8*len(t.words))
 		for _, a := range t.words {

@@ -102,6 +102,7 @@ type Device struct {
 
 	taken int          // bytes that the driver has given and not got back
 	peak  atomic.Int64 // of taken
+	moved atomic.Int64 // of a run: see MovedBytes
 
 	broken error // of the GPU, while a library's algorithms were tried
 
@@ -334,6 +335,10 @@ func (d *Device) FusesBiasReLU() (product, convolution bool, err error) {
 // PeakBytes is the most memory that was taken from the driver at a time, for buffers and
 // programs: not what the context and libraries need, and what is tried out.
 func (d *Device) PeakBytes() int { return int(d.peak.Load()) }
+
+// MovedBytes is what the kernels of a run read and write, of the program that has most of
+// it: their operands and results, each once.
+func (d *Device) MovedBytes() int { return int(d.moved.Load()) }
 
 // Compile makes a program from a plan.
 func (d *Device) Compile(ctx context.Context, g *ir.Graph) (driver.Program, error) {

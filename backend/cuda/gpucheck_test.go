@@ -28,9 +28,7 @@ func TestGPUQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.Command("go", "build", "-tags", "cuda", "-o", filepath.Join(bin, "gpucheck"), queueScripts).CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	buildGPUCheck(t, bin)
 	own, err := os.Executable()
 	if err == nil {
 		err = os.Symlink(own, filepath.Join(bin, "cuda.test"))

@@ -16,6 +16,9 @@ import (
 // one launch can do it all in any order. All of it is done before a value that
 // reads what one writes, or overwrites what one reads or writes. In a plan that
 // shows every value nothing waits.
+//
+// The gradients are unscaled before that, in chains between other values of the
+// backward pass. They wait, too, for each other and for the folds that read them.
 
 // update is a chain that waits, with its parameters but for the gate.
 type update struct {
@@ -32,7 +35,11 @@ const mostWaiting = 512
 // contiguous array, with operands of that size or of one element.
 func (b *builder) update(v *ir.Value, c ptx.Chain, args []any) {
 	n := v.Type.Shape.Size()
-	waits := c.Eight == nil && len(c.Dims) == 1 && n < 1<<30 && !b.p.graph.Watched && b.pos[v] >= b.p.graph.Commit
+	if len(c.Dims) == 0 { // one element
+		c.Dims, c.Strides = []int{1}, slices.Repeat([][]int{{0}}, len(c.Strides))
+	}
+	early := b.waitsEarly(v)
+	waits := c.Eight == nil && len(c.Dims) == 1 && n < 1<<30 && !b.p.graph.Watched && (early || b.pos[v] >= b.p.graph.Commit)
 	key := op.Attr{Body: c.Body}.AppendKey(nil)
 	for _, s := range c.Strides {
 		waits = waits && (s[0] == 0 || s[0] == 1)
@@ -45,21 +52,64 @@ func (b *builder) update(v *ir.Value, c ptx.Chain, args []any) {
 		return
 	}
 	key = append(key, byte(number(c.Predicated)), byte(number(c.Vector())))
-	b.updates = append(b.updates, update{v, c, args, string(key)})
-	if len(b.updates) == mostWaiting {
+	list := &b.updates
+	if early {
+		list = &b.early
+	}
+	*list = append(*list, update{v, c, args, string(key)})
+	if len(*list) == mostWaiting {
 		b.flushUpdates()
 	}
 }
 
+// waitsEarly reports whether a chain before the updates waits: its result is one element,
+// or is read by folds of whole arrays and by updates alone.
+func (b *builder) waitsEarly(v *ir.Value) bool {
+	late := func(u *ir.Value) bool { return b.pos[u] >= b.p.graph.Commit || folds(u) && b.foldWaits(u) }
+	var all func(v *ir.Value) bool
+	all = func(v *ir.Value) bool {
+		return !slices.ContainsFunc(b.users[v], func(u *ir.Value) bool { return !late(u) && !(u.View() && all(u)) })
+	}
+	return v.Slot.Place == ir.Arena && b.pos[v] < b.p.graph.Commit && len(b.users[v]) > 0 && (v.Type.Shape.Size() == 1 || all(v))
+}
+
+// meetWaiting makes the calls of what waits and must be done before v.
+func (b *builder) meetWaiting(v *ir.Value) {
+	if b.delays(v) {
+		b.flushUpdates()
+		return
+	}
+	if folds(v) && b.foldWaits(v) {
+		return // for those as well
+	}
+	var due []update
+	b.early = slices.DeleteFunc(b.early, func(u update) bool {
+		if b.meets(v, u.v, b.results(u.v)) {
+			due = append(due, u)
+			return true
+		}
+		return false
+	})
+	b.group(due)
+}
+
 // flushUpdates makes the calls of all that waits.
 func (b *builder) flushUpdates() {
+	early, updates := b.early, b.updates
+	b.early, b.updates = nil, nil
+	b.group(early)
 	b.foldWholes()
-	for len(b.updates) > 0 {
-		first := b.updates[0]
+	b.group(updates)
+}
+
+// group makes the calls of chains in any order, those with one key together.
+func (b *builder) group(list []update) {
+	for len(list) > 0 {
+		first := list[0]
 		g := &ptx.Group{}
 		var args []any
 		n, most := 0, api.MaxParameters-1
-		rest := slices.DeleteFunc(slices.Clone(b.updates), func(u update) bool {
+		list = slices.DeleteFunc(slices.Clone(list), func(u update) bool {
 			if u.key != first.key || len(args)+len(u.args) > most {
 				return false
 			}
@@ -76,7 +126,6 @@ func (b *builder) flushUpdates() {
 			g.Sizes, g.Parameters = append(g.Sizes, n), append(g.Parameters, list)
 			return true
 		})
-		b.updates = rest
 		if len(g.Sizes) == 1 {
 			b.launch(first.v, first.c, first.args, n)
 			continue
@@ -87,19 +136,21 @@ func (b *builder) flushUpdates() {
 	}
 }
 
-// delays reports whether v reads or overwrites what something that waits writes,
-// or overwrites what that reads.
+// delays reports whether v reads or overwrites what a fold or an update that waits
+// writes, or overwrites what that reads.
 func (b *builder) delays(v *ir.Value) bool {
+	return slices.ContainsFunc(b.wholes, func(w *ir.Value) bool { return b.meets(v, w, []*ir.Value{w}) }) ||
+		slices.ContainsFunc(b.updates, func(u update) bool { return b.meets(v, u.v, b.results(u.v)) })
+}
+
+// meets reports whether v reads or overwrites what w writes, or overwrites what w reads.
+func (b *builder) meets(v, w *ir.Value, written []*ir.Value) bool {
 	results := b.results(v)
 	has := func(list []*ir.Value, y *ir.Value) bool {
 		return slices.ContainsFunc(list, func(x *ir.Value) bool { return b.meet(x, y) })
 	}
-	meets := func(w *ir.Value, written []*ir.Value) bool {
-		return slices.ContainsFunc(written, func(y *ir.Value) bool { return has(v.Args, y) || has(results, y) }) ||
-			slices.ContainsFunc(w.Args, func(y *ir.Value) bool { return has(results, y) })
-	}
-	return slices.ContainsFunc(b.wholes, func(w *ir.Value) bool { return meets(w, []*ir.Value{w}) }) ||
-		slices.ContainsFunc(b.updates, func(u update) bool { return meets(u.v, b.results(u.v)) })
+	return slices.ContainsFunc(written, func(y *ir.Value) bool { return has(v.Args, y) || has(results, y) }) ||
+		slices.ContainsFunc(w.Args, func(y *ir.Value) bool { return has(results, y) })
 }
 
 // results is v with its extra results, which come right after it.

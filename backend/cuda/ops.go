@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/ptx"
@@ -134,6 +135,14 @@ func (b *builder) elementwise(v *ir.Value) error {
 	if v.Type.Shape.Size() == 0 {
 		return nil
 	}
+	if v.Op == op.GreaterEqual && v.Args[0].Op == op.RandomUniform && b.masks(v.Args[0]) {
+		r, n := v.Args[0], v.Type.Shape.Size()
+		b.each(v, "random_mask", (n+7)/8, v, r.Args[0], n, r.Attr.Stream, v.Args[1])
+		return nil
+	}
+	if done, err := b.projected(v); done || err != nil {
+		return err
+	}
 	body := v.Attr.Body
 	if v.Op != op.Fused {
 		in := op.Instr{Op: v.Op, DType: v.Type.DType}
@@ -230,7 +239,27 @@ func (b *builder) iota(v *ir.Value) error {
 	return nil
 }
 
+// masks reports whether random numbers are for the next value alone, which compares them
+// with a bound, as dropout does: then that value makes them.
+func (b *builder) masks(v *ir.Value) bool {
+	u := b.onlyUser(v)
+	return u != nil && u.Op == op.GreaterEqual && u.Args[0] == v && v.Attr.Bits == 16 && b.pos[u] == b.pos[v]+1 && !b.p.graph.Watched &&
+		u.Args[1].Type.Shape.Size() == 1 && u.Type.Shape.Size() == v.Type.Shape.Size() && b.alignment(u)%8 == 0 && !b.meet(u, v.Args[0])
+}
+
+// onlyUser is the value that alone reads v, which is no output; nil: there are none, or
+// several.
+func (b *builder) onlyUser(v *ir.Value) *ir.Value {
+	if users := b.users[v]; len(users) == 1 && v.Slot.Place == ir.Arena {
+		return users[0]
+	}
+	return nil
+}
+
 func (b *builder) random(v *ir.Value) error {
+	if b.masks(v) {
+		return nil
+	}
 	n, kernel, block := v.Type.Shape.Size(), "random_uniform", 4
 	if v.Attr.Bits == 16 {
 		kernel, block = "random_halves", 8
@@ -256,20 +285,96 @@ func (b *builder) arg(v *ir.Value) error {
 	return nil
 }
 
-// digits is the parameters DIGITS of move.cu.
+// digits is the parameters DIGITS of move.cu, of a box that has one axis or more.
 func digits(v *ir.Value, d dims) ([]any, error) {
 	const most = 8
-	if len(d.sizes) > most {
-		return nil, fmt.Errorf("cuda: layer %s: %v over %d axes, want at most %d", v.Path, v.Op, len(d.sizes), most)
+	rank := len(d.sizes)
+	if rank > most {
+		return nil, fmt.Errorf("cuda: layer %s: %v over %d axes, want at most %d", v.Path, v.Op, rank, most)
 	}
-	args := make([]any, 2*most)
-	for i := range most {
-		args[i], args[most+i] = 1, 0
+	sizes, strides, codes := make([]any, most-1), make([]any, most-1), make([]any, most-1)
+	for i := range sizes { // the outermost axis has its stride alone
+		sizes[i], strides[i], codes[i] = 1, 0, code(1)
+		if k := i + 1 - (most - rank); k > 0 {
+			sizes[i], strides[i] = d.sizes[k], d.strides[0][k]
+			codes[i] = splitCode(d.sizes[k], d.sizes[k])
+		}
 	}
-	for i, n := range d.sizes {
-		args[most-len(d.sizes)+i], args[2*most-len(d.sizes)+i] = n, d.strides[0][i]
+	return slices.Concat([]any{rank, d.strides[0][0]}, sizes, strides, codes), nil
+}
+
+// widest is the number of bytes, up to 16, that elements of a size can be moved by where
+// they lie in a box from an offset on, and at the values' addresses.
+func (b *builder) widest(d dims, offset, size int, values ...any) int {
+	last, k := len(d.sizes)-1, 1
+	if d.strides[0][last] != 1 {
+		return size
 	}
-	return args, nil
+	for ; size*k < 16; k *= 2 {
+		fits := d.sizes[last]%(2*k) == 0 && offset%(2*k) == 0
+		for _, s := range d.strides[0][:last] {
+			fits = fits && s%(2*k) == 0
+		}
+		for _, x := range values {
+			fits = fits && b.begins(x)%(2*k*size) == 0
+		}
+		if !fits {
+			break
+		}
+	}
+	return size * k
+}
+
+// move calls collect or distribute of move.cu for the elements of a box, of a size, that
+// lie from an offset on: those of from, or those of to.
+func (b *builder) move(v *ir.Value, kernel string, to, from any, d dims, offset, size int) error {
+	n := op.Shape(d.sizes).Size()
+	if n == 0 {
+		return nil
+	}
+	if len(d.sizes) == 0 {
+		d = dims{sizes: []int{1}, strides: [][]int{{1}}}
+	}
+	if kernel == "collect_" && b.transpose(v, to, from, d, offset, size) {
+		return nil
+	}
+	wide := b.widest(d, offset, size, to, from)
+	if k := wide / size; k > 1 {
+		last := len(d.sizes) - 1
+		d = dims{sizes: slices.Clone(d.sizes), strides: [][]int{slices.Clone(d.strides[0])}}
+		d.sizes[last] /= k
+		for i := range last {
+			d.strides[0][i] /= k
+		}
+		n, offset = n/k, offset/k
+	}
+	args, err := digits(v, d)
+	if err != nil {
+		return err
+	}
+	b.each(v, fmt.Sprint(kernel, wide), n, append([]any{to, from, n, offset}, args...)...)
+	return nil
+}
+
+// transpose makes the call of a kernel that goes through tiles, where the box is that of
+// transposed matrices, one behind the other.
+func (b *builder) transpose(v *ir.Value, to, from any, d dims, offset, size int) bool {
+	const least, tile = 8, 32
+	last := len(d.sizes) - 1
+	if last < 1 || last > 2 || offset != 0 || d.strides[0][last] == 1 || d.strides[0][last-1] != 1 || min(d.sizes[last], d.sizes[last-1]) < least {
+		return false
+	}
+	rows, columns, matrices, apart := d.sizes[last-1], d.sizes[last], 1, 0
+	if last == 2 {
+		matrices, apart = d.sizes[0], d.strides[0][0]
+	}
+	across := (columns + tile - 1) / tile
+	blocks := (rows + tile - 1) / tile * across
+	if blocks >= 1<<31 {
+		return false
+	}
+	b.call(v, fmt.Sprint("transpose_", size), [3]int{blocks, 1, min(matrices, 65535)}, [3]int{256, 1, 1}, to, from, rows, columns, across, d.strides[0][last], apart, matrices)
+	return true
 }
 
 // copy collects the elements of the argument in the order of the result.
@@ -296,30 +401,19 @@ func (b *builder) copy(v *ir.Value) error {
 			offset += dense[i] * v.Attr.Start[i]
 		}
 	}
-	d, err := digits(v, collapse(shape, strides))
-	if err != nil {
-		return err
-	}
-	b.each(v, fmt.Sprint("collect_", v.Type.DType.Size()), shape.Size(), append([]any{v, x, shape.Size(), offset}, d...)...)
-	return nil
+	return b.move(v, "collect_", v, x, collapse(shape, strides), offset, v.Type.DType.Size())
 }
 
 // turn makes a matrix [rows columns] of one [columns rows], of elements of a
 // size: parameters are values or working memory.
 func (b *builder) turn(v *ir.Value, to, from any, rows, columns, size int) {
-	d, _ := digits(v, dims{sizes: []int{rows, columns}, strides: [][]int{{1, rows}}}) // two axes
-	b.each(v, fmt.Sprint("collect_", size), rows*columns, append([]any{to, from, rows * columns, 0}, d...)...)
+	_ = b.move(v, "collect_", to, from, collapse([]int{rows, columns}, []int{1, rows}), 0, size) // two axes are not too many
 }
 
 // distribute puts the elements of x where a box in the result is that begins
 // at an element.
 func (b *builder) distribute(v, x *ir.Value, offset int) error {
-	d, err := digits(v, collapse(x.Type.Shape, rowMajor(v.Type.Shape)))
-	if err != nil {
-		return err
-	}
-	b.each(v, fmt.Sprint("distribute_", v.Type.DType.Size()), x.Type.Shape.Size(), append([]any{v, x, x.Type.Shape.Size(), offset}, d...)...)
-	return nil
+	return b.move(v, "distribute_", v, x, collapse(x.Type.Shape, rowMajor(v.Type.Shape)), offset, v.Type.DType.Size())
 }
 
 func (b *builder) concat(v *ir.Value) error {
@@ -351,12 +445,43 @@ func (b *builder) pad(v *ir.Value) error {
 	return b.distribute(v, v.Args[0], offset)
 }
 
+// sorted calls kernels that sort indices, and returns where the indices lie then, as 64
+// bits, and their positions, as 32. It holds working memory.
+func (b *builder) sorted(v, idx *ir.Value) (keys, at any, err error) {
+	n := idx.Type.Shape.Size()
+	if n >= 1<<31 {
+		return nil, nil, fmt.Errorf("cuda: layer %s: %v with %d indices, want less than 2^31", v.Path, v.Op, n)
+	}
+	const tile = 2048 // SORTED of move.cu
+	count := min(tile, 1<<bits.Len(uint(max(n, 2)-1)))
+	keys, at = b.hold(8*n), b.hold(4*n)
+	b.call(v, "sort_tiles", [3]int{(n + count - 1) / count, 1, 1}, [3]int{256, 1, 1}, idx, wideIndex(idx), n, count, keys, at)
+	if n <= count {
+		return keys, at, nil
+	}
+	toKeys, toAt := any(b.hold(8*n)), any(b.hold(4*n))
+	for run := count; run < n; run *= 2 {
+		b.each(v, "sort_merge", n, keys, at, n, bits.TrailingZeros(uint(run)), toKeys, toAt)
+		keys, at, toKeys, toAt = toKeys, toAt, keys, at
+	}
+	return keys, at, nil
+}
+
 func (b *builder) unique(v *ir.Value) error {
 	idx := v.Args[0]
-	n, is64 := idx.Type.Shape.Size(), wideIndex(idx)
-	b.scratch = max(b.scratch, 8*n)
-	b.each(v, "unique_firsts", n, scratch(0), idx, is64, n)
-	b.each(v, "unique", n, v, int(v.Type.DType), scratch(0), idx, is64, n, v.Attr.Padding)
+	n := idx.Type.Shape.Size()
+	if n == 0 {
+		return nil
+	}
+	defer func(held int) { b.reserved = held }(b.reserved)
+	keys, at, err := b.sorted(v, idx)
+	if err != nil {
+		return err
+	}
+	firsts, ranks := b.hold(4*n), b.hold(4*(n+1))
+	b.each(v, "unique_firsts", n, firsts, keys, at, n)
+	b.call(v, "unique_ranks", [3]int{1, 1, 1}, [3]int{256, 1, 1}, ranks, firsts, n)
+	b.each(v, "unique", n, v, int(v.Type.DType), firsts, ranks, idx, wideIndex(idx), n, v.Attr.Padding)
 	return nil
 }
 
@@ -368,7 +493,15 @@ func (b *builder) scatterUpdate(v *ir.Value) error {
 		}
 	}
 	n, width := idx.Type.Shape.Size(), v.Type.Shape[1:].Size()
-	b.each(v, fmt.Sprint("put_rows_", v.Type.DType.Size()), n*width, v, rows, idx, wideIndex(idx), n, width, v.Type.Shape[0], faultWord{})
+	if n*width == 0 {
+		return nil
+	}
+	defer func(held int) { b.reserved = held }(b.reserved)
+	keys, at, err := b.sorted(v, idx)
+	if err != nil {
+		return err
+	}
+	b.each(v, fmt.Sprint("put_rows_", v.Type.DType.Size()), n*width, v, rows, keys, at, n, width, v.Type.Shape[0], faultWord{}, splitCode(width, n*width))
 	return nil
 }
 
@@ -388,17 +521,24 @@ func (b *builder) indexed(v, x, idx *ir.Value, width, limit int) []any {
 
 func (b *builder) gather(v *ir.Value) error {
 	x, idx := v.Args[0], v.Args[1]
-	width := x.Type.Shape[1:].Size()
-	b.each(v, fmt.Sprint("gather_", v.Type.DType.Size()), v.Type.Shape.Size(), b.indexed(v, x, idx, width, x.Type.Shape[0])...)
+	width, size := x.Type.Shape[1:].Size(), v.Type.DType.Size()
+	n := v.Type.Shape.Size()
+	wide := size // bytes that are moved together
+	for wide < 16 && width > 0 && width*size%(2*wide) == 0 && b.alignment(x)%(2*wide) == 0 && b.alignment(v)%(2*wide) == 0 {
+		wide *= 2
+	}
+	width, n = width*size/wide, n*size/wide
+	b.each(v, fmt.Sprint("gather_", wide), n, append(b.indexed(v, x, idx, width, x.Type.Shape[0]), splitCode(width, n))...)
 	return nil
 }
 
 func (b *builder) along(v *ir.Value) error {
 	x, idx := v.Args[0], v.Args[1]
+	n := v.Type.Shape.Size()
 	if v.Op == op.TakeAlongAxis {
-		b.each(v, fmt.Sprint("take_along_", v.Type.DType.Size()), v.Type.Shape.Size(), b.indexed(v, x, idx, 1, x.Type.Shape[len(x.Type.Shape)-1])...)
+		b.each(v, fmt.Sprint("take_along_", v.Type.DType.Size()), n, b.indexed(v, x, idx, 1, x.Type.Shape[len(x.Type.Shape)-1])...)
 	} else {
-		b.each(v, fmt.Sprint("put_along_", v.Type.DType.Size()), v.Type.Shape.Size(), b.indexed(v, x, idx, 1, v.Attr.Size)...)
+		b.each(v, fmt.Sprint("put_along_", v.Type.DType.Size()), n, append(b.indexed(v, x, idx, 1, v.Attr.Size), splitCode(v.Attr.Size, n))...)
 	}
 	return nil
 }
@@ -406,8 +546,18 @@ func (b *builder) along(v *ir.Value) error {
 func (b *builder) scatter(v *ir.Value) error {
 	x, idx := v.Args[0], v.Args[1]
 	b.fill(v, 0)
-	width := v.Type.Shape[1:].Size()
-	args := b.indexed(v, x, idx, width, v.Attr.Size)
-	b.each(v, "scatter_add_"+v.Type.DType.String(), x.Type.Shape.Size(), slices.Insert(args, 2, any(int(v.Type.DType)))...)
+	n, width := idx.Type.Shape.Size(), v.Type.Shape[1:].Size()
+	if n*width == 0 {
+		return nil
+	}
+	defer func(held int) { b.reserved = held }(b.reserved)
+	keys, at, err := b.sorted(v, idx)
+	if err != nil {
+		return err
+	}
+	threads := min(128, (width+31)/32*32)
+	args := b.indexed(v, x, idx, width, v.Attr.Size) // v, x, idx, wide, n …
+	args = slices.Concat([]any{v, x, int(v.Type.DType), keys, at}, args[4:])
+	b.call(v, "scatter_add_"+v.Type.DType.String(), [3]int{n, min((width+threads-1)/threads, 65535), 1}, [3]int{threads, 1, 1}, args...)
 	return nil
 }

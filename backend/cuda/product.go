@@ -3,6 +3,8 @@
 package cuda
 
 import (
+	"slices"
+
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -43,8 +45,56 @@ func productOf(v *ir.Value) product {
 
 // contraction makes the calls of a MatMul, a Conv or one of its gradients.
 func (b *builder) contraction(v *ir.Value) error {
+	if b.projection(v) != nil {
+		return nil
+	}
 	_, err := b.contract(v, following{})
 	return err
+}
+
+// projection is the sum of a product, in another shape, and a bias of its columns, as
+// projections to heads have it: nil, or a value that makes both. Between the two nothing
+// may lie where the product's operands do.
+func (b *builder) projection(v *ir.Value) *ir.Value {
+	r := b.onlyUser(v)
+	if v.Op != op.MatMul || v.Attr.Body != nil || r == nil || r.Op != op.Reshape || !r.View() || b.p.graph.Watched || b.current != nil {
+		return nil
+	}
+	if _, eight := b.eight[v]; eight {
+		return nil
+	}
+	sum := b.onlyUser(r)
+	if sum == nil || sum.Op != op.Add || sum.Args[0] != r || sum.Type.DType != v.Type.DType || sum.Args[1].Type.DType != v.Type.DType {
+		return nil
+	}
+	n, bias := v.Type.Shape[len(v.Type.Shape)-1], sum.Args[1].Type.Shape
+	if bias.Size() != n || len(bias) > len(sum.Type.Shape) || !bias.Equal(sum.Type.Shape[len(sum.Type.Shape)-len(bias):]) {
+		return nil
+	}
+	for _, x := range b.p.graph.Values[b.pos[v]+1 : b.pos[sum]+1] {
+		if x != r && slices.ContainsFunc(v.Args, func(y *ir.Value) bool { return b.meet(x, y) }) {
+			return nil
+		}
+	}
+	return sum
+}
+
+// projected makes the calls of a sum whose product was left to it.
+func (b *builder) projected(v *ir.Value) (done bool, err error) {
+	if v.Op != op.Add || v.Args[0].Op != op.Reshape {
+		return false, nil
+	}
+	c := v.Args[0].Args[0]
+	if c.Op != op.MatMul || b.projection(c) != v {
+		return false, nil
+	}
+	u := &ir.Value{Op: c.Op, Attr: c.Attr, Args: c.Args, Path: c.Path, Type: c.Type, Slot: v.Slot}
+	b.pos[u] = b.pos[v]
+	if done, err = b.contract(u, following{bias: v.Args[1]}); done || err != nil {
+		return done, err
+	}
+	_, err = b.contract(c, following{})
+	return false, err
 }
 
 // contract makes the calls of a contraction with what follows it, or none if
@@ -104,7 +154,13 @@ func (b *builder) followed(v *ir.Value) error {
 	if err != nil {
 		return err
 	}
-	b.chain(v, v.Attr.Body, append([]*ir.Value{u}, v.Args[own:]...))
+	operands := append([]*ir.Value{u}, v.Args[own:]...)
+	if _, apart := b.temporary[u]; !apart && b.waitsEarly(v) {
+		c, args := b.chainOf(v, v.Attr.Body, operands)
+		b.update(v, c, args)
+		return nil
+	}
+	b.chain(v, v.Attr.Body, operands)
 	return nil
 }
 

@@ -53,7 +53,7 @@ func box(v *ir.Value, sizes, strides []int) ([]any, error) {
 func (b *builder) reduce(v *ir.Value) error {
 	x, how := v.Args[0], reductions[v.Op]
 	axes := v.Attr.Axes
-	if (how == sumSquares || how == allFinite) && wide(x.Type.DType) == dtype.Float32 && v.Type.DType != dtype.Float64 {
+	if folds(v) {
 		b.foldWhole(v)
 		return nil
 	}
@@ -95,7 +95,12 @@ func (b *builder) fold(v, x *ir.Value, how int, k, f dims) error {
 	byThread := n <= 32 || last >= 0 && k.strides[0][last] == 1 && k.sizes[last] >= 32
 	parts := max(1, min(512/max(outputs, 1), n/2048))
 	if byThread {
-		parts = max(1, min(512*256/outputs, n/64))
+		// A second launch for the parts is worth while where blocks would be few, or long.
+		const wish, most, least, whole = 1024, 64, 64, 8192 // blocks; parts, and elements of each; of one part
+		parts = 1
+		if blocks := (outputs + 31) / 32; n > whole || blocks < 16 && n > 1024 {
+			parts = max(1, min(wish/blocks, most, n/least))
+		}
 	}
 	per := max(1, (n+parts-1)/parts)
 	parts = max(1, (n+per-1)/per)
@@ -152,8 +157,15 @@ func ofNothing(t dtype.DType, largest bool) float64 {
 
 func (b *builder) reduction(v *ir.Value, byThread bool, from string, outputs, parts int, args, kept, folded []any) {
 	if byThread {
-		args = slices.Concat(args, []any{outputs}, kept, folded)
-		b.call(v, "reduce_thread_"+from, [3]int{(outputs + 255) / 256, parts, 1}, [3]int{256, 1, 1}, args...)
+		lanes, across := 8, 32
+		switch n := args[5].(int); { // elements of a part
+		case n < 16:
+			lanes, across = 1, 256
+		case n > 256:
+			lanes = 16
+		}
+		args = slices.Concat(args, []any{outputs, lanes}, kept, folded)
+		b.call(v, "reduce_thread_"+from, [3]int{(outputs + across - 1) / across, parts, 1}, [3]int{across * lanes, 1, 1}, args...)
 		return
 	}
 	b.call(v, "reduce_block_"+from, [3]int{outputs, parts, 1}, [3]int{256, 1, 1}, slices.Concat(args, kept, folded)...)

@@ -107,10 +107,13 @@ func (b *builder) normalizeGrad(v *ir.Value) error {
 	if n == 0 {
 		return nil
 	}
-	const most = 128 // blocks: what they add up by themselves has to be added up again
+	const most = 512 // blocks: what they add up by themselves has to be added up again
 	groups := b.dense(v, "normalize_grad", x.Type.DType, g.Type.DType, rows, n, most,
 		[]any{x, v.Args[1], g, v, scratch(0), v.Attr.Epsilon, uncentered(v.Attr)}, x, g, v)
 	b.scratch = max(b.scratch, groups*2*n*v.Type.DType.Size())
-	b.each(v, "column_sums_"+v.Type.DType.String(), 2*n, scratch(0), v, rows*n, groups, 2*n)
+	kept, _ := box(v, []int{2 * n}, []int{1})
+	folded, _ := box(v, []int{groups}, []int{2 * n})
+	t := v.Type.DType
+	b.reduction(v, true, t.String(), 2*n, 1, []any{scratch(0), b.section(v, rows*n, 2*n), int(t), sum, groups, groups, 1.0}, kept, folded)
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend"
-	"github.com/mezzo-ml/mezzo/backend/cuda/internal/ptx"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -163,9 +162,12 @@ func (b *builder) conv(v *ir.Value, f following) (bool, error) {
 		if f != (following{}) {
 			return false, nil
 		}
-		b.each(v, "direct_"+name+"_"+v.Args[0].Type.DType.String(), out.Size(),
-			slices.Concat([]any{v.Args[0], v.Args[1], v, int(v.Type.DType), o, groups}, geometry)...)
-		return true, nil
+		args := []any{v.Args[0], v.Args[1], v, int(v.Type.DType), o, groups}
+		if v.Op == op.ConvKernelGrad {
+			b.each(v, "direct_"+name+"_"+v.Args[0].Type.DType.String(), out.Size(), slices.Concat(args, geometry)...)
+			return true, nil
+		}
+		return true, b.window(v, "direct_"+name+"_", out, geometry, args...)
 	}
 	var first, second any = v.Args[0], v.Args[1]
 	columns := og
@@ -191,8 +193,7 @@ func (b *builder) conv(v *ir.Value, f following) (bool, error) {
 	divisors := slices.Concat(space, geometry[9:11], []any{channels}, geometry[11:14])
 	after := slices.Concat(geometry, []any{channels}, space)
 	for _, d := range divisors {
-		magic, shift := ptx.Reciprocal(max(1, d.(int))) // of an empty space nothing is divided
-		after = append(after, magic|uint64(shift)<<32)
+		after = append(after, code(d.(int)))
 	}
 	done := b.tiles(v, name+"_%s", t, f, []any{first, second, o, og, cg}, after)
 	if done && t.out != any(v) {

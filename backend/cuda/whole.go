@@ -3,7 +3,9 @@
 package cuda
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 // wholePart is how many elements a block of fold_arrays has.
@@ -17,13 +19,24 @@ func (b *builder) foldWhole(v *ir.Value) {
 	b.wholes = append(b.wholes, v)
 	// Of what lies in the caller's buffers the address is known too late for a
 	// table.
-	if own := v.Slot.Place == ir.Arena && (v.Args[0].Slot.Place == ir.Arena || v.Args[0].Slot.Place == ir.Static); !own || b.p.graph.Watched {
+	if !b.foldWaits(v) {
 		last := len(b.wholes) - 1
 		waiting := b.wholes[:last]
 		b.wholes = b.wholes[last:]
 		b.foldWholes()
 		b.wholes = waiting
 	}
+}
+
+// folds reports whether v is a fold of a whole array as foldWhole has it.
+func folds(v *ir.Value) bool {
+	return (v.Op == op.SumSquares || v.Op == op.AllFinite) && wide(v.Args[0].Type.DType) == dtype.Float32 && v.Type.DType != dtype.Float64
+}
+
+// foldWaits reports whether a fold waits for others.
+func (b *builder) foldWaits(v *ir.Value) bool {
+	in := v.Args[0].Slot.Place
+	return v.Slot.Place == ir.Arena && (in == ir.Arena || in == ir.Static) && !b.p.graph.Watched
 }
 
 // foldWholes makes the calls of the folds that wait.

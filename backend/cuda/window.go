@@ -3,8 +3,10 @@
 package cuda
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/ptx"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -24,27 +26,70 @@ func windows(a op.Attr, in, out op.Shape, window []int) []any {
 		three(window, 1), three(a.Stride, 1), three(a.Dilation, 1), three(a.Low, 0))
 }
 
+// code is the parameter of a divisor of numbers below 2^31: see ptx.Reciprocal.
+func code(d int) uint64 {
+	magic, shift := ptx.Reciprocal(max(1, d)) // of an empty space nothing is divided
+	return magic | uint64(shift)<<32
+}
+
+// splitCode is code, or 0 if n elements are too many for it: see split of types.h.
+func splitCode(d, n int) uint64 {
+	if n >= 1<<31 {
+		return 0
+	}
+	return code(d)
+}
+
+// window calls a kernel of window.cu with a thread for each element of shape, in or out.
+func (b *builder) window(v *ir.Value, name string, shape op.Shape, geometry []any, args ...any) error {
+	images, each := shape[0], shape[1:].Size()
+	last := len(shape) - 1
+	input := geometry[1].(int) * geometry[2].(int) * geometry[3].(int) * geometry[4].(int)
+	if n := max(each, input); n >= 1<<31 {
+		return fmt.Errorf("cuda: layer %s: %v of images of %d elements, want less than 2^31", v.Path, v.Op, n)
+	}
+	if images*each == 0 {
+		return nil
+	}
+	axes := [3]int{1, 1, 1}
+	copy(axes[4-len(shape)+1:], shape[1:last])
+	through := []int{shape[last], axes[1], axes[2]}
+	for _, d := range through {
+		geometry = append(geometry, d)
+	}
+	for _, d := range append(through, geometry[11].(int), geometry[12].(int), geometry[13].(int)) {
+		geometry = append(geometry, code(d))
+	}
+	b.call(v, name+v.Args[0].Type.DType.String(), [3]int{(each + 255) / 256, min(images, 65535), 1}, [3]int{256, 1, 1}, slices.Concat(args, geometry)...)
+	return nil
+}
+
 func (b *builder) pool(v *ir.Value) error {
 	x, out := v.Args[0].Type.Shape, v.Type.Shape
-	name, in, result := "", x, out
-	args := []any{v.Args[0]}
+	to := int(v.Type.DType)
 	switch v.Op {
 	case op.MaxPool:
-		name = "max_pool_"
-		args = append(args, v)
+		return b.window(v, "max_pool_", out, windows(v.Attr, x, out, v.Attr.Window), v.Args[0], v)
 	case op.MaxPoolGradGrad:
-		name = "max_pool_take_"
-		args = append(args, v.Args[1], v)
-	case op.MaxPoolGrad:
-		name, result = "max_pool_grad_", v.Args[1].Type.Shape
-		args = append(args, v.Args[1], v, int(v.Type.DType))
+		return b.window(v, "max_pool_take_", out, windows(v.Attr, x, out, v.Attr.Window), v.Args[0], v.Args[1], v)
 	case op.AvgPool:
-		name = "avg_pool_"
-		args = append(args, v, int(v.Type.DType))
+		return b.window(v, "avg_pool_", out, windows(v.Attr, x, out, v.Attr.Window), v.Args[0], v, to)
 	case op.AvgPoolGrad:
-		name, in, result = "avg_pool_grad_", out, x
-		args = append(args, v, int(v.Type.DType))
+		return b.window(v, "avg_pool_grad_", out, windows(v.Attr, out, x, v.Attr.Window), v.Args[0], v, to)
 	}
-	b.each(v, name+v.Args[0].Type.DType.String(), out.Size(), append(args, windows(v.Attr, in, result, v.Attr.Window)...)...)
-	return nil
+	g := v.Args[1].Type.Shape
+	geometry := windows(v.Attr, x, g, v.Attr.Window)
+	overlap, covered := false, true
+	for i := range 3 {
+		in, outputs, size, stride, dilation, low := geometry[2+i].(int), geometry[5+i].(int), geometry[8+i].(int), geometry[11+i].(int), geometry[14+i].(int), geometry[17+i].(int)
+		overlap = overlap || outputs > 1 && stride <= (size-1)*dilation
+		covered = covered && (dilation == 1 || size == 1) && (stride <= size || outputs <= 1) && low >= 0 && (outputs-1)*stride+size-low >= in
+	}
+	if overlap {
+		return b.window(v, "max_pool_grad_", x, geometry, v.Args[0], v.Args[1], v, to)
+	}
+	if !covered {
+		b.fill(v, 0)
+	}
+	return b.window(v, "max_pool_spread_", g, geometry, v.Args[0], v.Args[1], v, to)
 }

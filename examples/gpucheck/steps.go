@@ -147,6 +147,7 @@ type timing struct {
 	MS    float64     // of a step
 	Bytes keras.Bytes // that a step needs, as planned
 	Taken keras.Bytes // that the process took of the GPU at most; 0: not known
+	Moved keras.Bytes // that the kernels of a step read and write; 0: not known
 	Loss  [2]float64
 }
 
@@ -155,7 +156,7 @@ type timing struct {
 func steps(ctx context.Context, w io.Writer) error {
 	fmt.Fprint(w, "## Training steps\n\nForward, backward and Adam; milliseconds. PyTorch is its fastest setting.\n\n")
 	theirs := peers(w)
-	head(w, "step", "policy", "graph ms", "calls ms", "plan MiB", "GPU MiB", "loss", "PyTorch ms", "setting", "Mezzo / PyTorch", "PyTorch eager ms")
+	head(w, "step", "policy", "graph ms", "calls ms", "plan MiB", "GPU MiB", "moved MiB", "loss", "PyTorch ms", "setting", "Mezzo / PyTorch", "PyTorch eager ms")
 	for _, n := range networks() {
 		if !named(n.name) {
 			continue
@@ -165,14 +166,14 @@ func steps(ctx context.Context, w io.Writer) error {
 			var graph, calls timing
 			line := []string{n.name, p}
 			if err := spawn(ctx, *device, t, &graph); err != nil {
-				row(w, append(line, err.Error(), "", "", "", "", "", "", "", "")...)
+				row(w, append(line, err.Error(), "", "", "", "", "", "", "", "", "")...)
 				continue
 			}
 			eager := "–"
 			if err := spawn(ctx, *device, t, &calls, "MEZZO_CUDA_GRAPHS=0"); err == nil {
 				eager = fmt.Sprintf("%.3f", calls.MS)
 			}
-			line = append(line, fmt.Sprintf("%.3f", graph.MS), eager, mebibytes(graph.Bytes), mebibytes(graph.Taken), fmt.Sprintf("%.4g → %.4g", graph.Loss[0], graph.Loss[1]))
+			line = append(line, fmt.Sprintf("%.3f", graph.MS), eager, mebibytes(graph.Bytes), mebibytes(graph.Taken), mebibytes(graph.Moved), fmt.Sprintf("%.4g → %.4g", graph.Loss[0], graph.Loss[1]))
 			row(w, append(line, peer(theirs[n.name][p], graph.MS)...)...)
 		}
 	}
@@ -250,7 +251,7 @@ func timed(ctx context.Context, all []network, t task) (any, error) {
 	if err := step(); err != nil {
 		return nil, err
 	}
-	if r.Taken, err = taken(); err != nil { // before evaluations, which have a plan of their own
+	if r.Taken, r.Moved, err = memory(); err != nil { // before evaluations, which have a plan of their own
 		return nil, err
 	}
 	if r.Loss[0], err = evaluated(ctx, model, b); err != nil {
@@ -263,16 +264,20 @@ func timed(ctx context.Context, all []network, t task) (any, error) {
 	return r, err
 }
 
-// taken is the most memory of the GPU that the process had.
-func taken() (keras.Bytes, error) {
+// memory is the most memory of the GPU that the process had, and what its largest program
+// reads and writes.
+func memory() (taken, moved keras.Bytes, err error) {
 	d, err := backend.Default()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if p, ok := d.(interface{ PeakBytes() int }); ok {
-		return keras.Bytes(p.PeakBytes()), nil
+		taken = keras.Bytes(p.PeakBytes())
 	}
-	return 0, nil
+	if p, ok := d.(interface{ MovedBytes() int }); ok {
+		moved = keras.Bytes(p.MovedBytes())
+	}
+	return taken, moved, nil
 }
 
 // evaluated is the loss on a batch.

@@ -193,6 +193,45 @@ template <class T> struct Attention {
 		const u32 word = i & 2 ? i & 1 ? w[3] : w[2] : i & 1 ? w[1] : w[0];
 		return uniform(halves ? upper_half(word, (u32)number) : word) >= bound;
 	}
+	// drawn has a bit for each of a lane's scores of a tile, in bit 4·n+e as marks has them:
+	// whether its number keeps it. 8 neighbouring keys of a query have one block of numbers:
+	// lanes that have them each compute some of the blocks, and tell the others. T0 is the
+	// lane's first query, S0 the first key of its block of 8.
+	template <bool ROWS> INLINE_MEMBER u32 drawn(i64 batch, i64 head, int t0, int s0) const {
+		const u32 lane = threadIdx.x % 32, own = ROWS ? lane / 4 : lane % 4; // among those that share blocks
+		const u32 word = ROWS ? own / 2 : own, all = ROWS ? 8 : 4; // lanes
+		const i64 first = row(batch, head, t0) * keys + s0;
+		u32 drawn = 0;
+#ifndef EMU
+#pragma unroll 1
+#endif
+		for (u32 j = 0; j < 2; j++) { // each lane computes two of the blocks
+			u32 w[4];
+			{
+				// Block i is of element 4·n+e: ROWS: i; else i%2 says which row, i/2 which n.
+				const u32 i = 2 * own + j;
+				const int t = ROWS ? (int)(i / 4 * 8 + i % 2) : (int)(i % 2 * 8), s = ROWS ? (int)(i % 4 / 2 * 8) : (int)(i / 2 * 8);
+				random_block(Random{state[0], state[1], (u64)stream}, (first + (i64)t * keys + s) / 8, w);
+			}
+#ifndef EMU
+#pragma unroll 1
+#endif
+			for (u32 o = 0; o < all; o++) {
+				const int source = (int)(ROWS ? o * 4 + lane % 4 : (lane & ~3u) + o);
+				const u32 i = 2 * o + j;
+				const u32 a = __shfl_sync(0xffffffffu, w[0], source), b = __shfl_sync(0xffffffffu, w[1], source);
+				const u32 c = __shfl_sync(0xffffffffu, w[2], source), d = __shfl_sync(0xffffffffu, w[3], source);
+				const u32 x = word & 2 ? word & 1 ? d : c : word & 1 ? b : a;
+				if (ROWS) {
+					if (uniform(upper_half(x, own)) >= bound) drawn |= 1u << i;
+				} else {
+					if (uniform(upper_half(x, 0)) >= bound) drawn |= 1u << (i / 2 * 4 + i % 2 * 2);
+					if (uniform(upper_half(x, 1)) >= bound) drawn |= 2u << (i / 2 * 4 + i % 2 * 2);
+				}
+			}
+		}
+		return drawn;
+	}
 	// marks has a bit for each of a lane's scores of a tile, element e of block n
 	// in bit 4·n+e: whether it is seen, and, of those seen, whether it is kept. T0
 	// and S0 are the lane's first query and key; keys go along rows if ROWS.
@@ -202,6 +241,13 @@ template <class T> struct Attention {
 		const int t1 = t0 + (ROWS ? across : down), s1 = s0 + (ROWS ? down : across);
 		if (!mask && !state && t1 < queries && s1 < keys && (!causal || s1 <= t0) && (!window || (t1 - s0 < window && s1 - t0 < window))) return;
 		see = keeps = 0;
+		const int own = (int)(threadIdx.x % 32 / (ROWS ? 4 : 1) % (ROWS ? 8 : 4)) * (ROWS ? 1 : 2); // of the keys of a block
+#ifdef TENSOR_CORES
+		const bool together = state && halves && keys % 8 == 0 && (s0 - own) % 8 == 0;
+#else
+		const bool together = false; // registers are few
+#endif
+		const u32 kept_together = together ? drawn<ROWS>(batch, head, t0, s0 - own) : 0;
 #ifndef EMU
 #pragma unroll 1
 #endif
@@ -209,7 +255,7 @@ template <class T> struct Attention {
 			const int row = i % 4 / 2 * 8, column = i / 4 * 8 + i % 2, t = t0 + (ROWS ? column : row), s = s0 + (ROWS ? row : column);
 			if (!seen(batch, head, t, s)) continue;
 			see |= 1u << i;
-			if (!state || kept(this->row(batch, head, t), s)) keeps |= 1u << i;
+			if (!state || (together ? kept_together >> i & 1 : kept(this->row(batch, head, t), s))) keeps |= 1u << i;
 		}
 	}
 	// Keys that some query from t to t+63 sees, and queries that see some key from

@@ -195,15 +195,6 @@ template <class T, class G, int LANES, int VEC, bool HELD> INLINE void normalize
 	}
 }
 
-// column_sums adds the groups' sums up, in order.
-template <class W> INLINE void column_sums(const W *sums, W *out, i64 offset, i64 groups, i64 n) {
-	EACH(k, n) {
-		W s = 0;
-		for (i64 g = 0; g < groups; g++) s += sums[g * n + k];
-		out[offset + k] = s;
-	}
-}
-
 #define SOFTMAX_PATH(LANES, VEC, HELD) { softmax_rows<In, Out, LANES, VEC, HELD>(in, out, logarithm, rows, (int)n); }
 #define NORMALIZE_PATH(LANES, VEC, HELD) { normalize_rows<In, Out, LANES, VEC, HELD>(in, gain, shift, out, epsilon, uncentered, rows, (int)n); }
 #define SOFTMAX_GRAD_PATH(LANES, VEC, HELD) { softmax_grad_rows<In, Grad, Out, LANES, VEC, HELD>(y, g, out, rows, (int)n); }
@@ -241,8 +232,3 @@ template <class W> INLINE void column_sums(const W *sums, W *out, i64 offset, i6
 
 FOR_PAIRS(DENSE)
 FOR_PAIRS(DENSE_GRAD)
-
-extern "C" __global__ void column_sums_float32(const float *sums, float *out, i64 offset, i64 groups, i64 n) { column_sums(sums, out, offset, groups, n); }
-KERNEL(column_sums_float32)
-extern "C" __global__ void column_sums_float64(const double *sums, double *out, i64 offset, i64 groups, i64 n) { column_sums(sums, out, offset, groups, n); }
-KERNEL(column_sums_float64)

@@ -40,6 +40,14 @@ INLINE i64 place(const Box &b, i64 i) {
 	q /= b.n2;
 	return d3 * b.s3 + d2 * b.s2 + q % b.n1 * b.s1 + q / b.n1 * b.s0;
 }
+INLINE i64 near(const Box &b, u32 i) { // place of a number of 31 bits
+	const u32 n3 = (u32)b.n3, n2 = (u32)b.n2, n1 = (u32)b.n1;
+	u32 q = i / n3, at2, at1;
+	const u32 d3 = i - q * n3;
+	at2 = q, q /= n2, at2 -= q * n2;
+	at1 = q, q /= n1, at1 -= q * n1;
+	return d3 * b.s3 + at2 * b.s2 + at1 * b.s1 + q * b.s0;
+}
 #define BOX(p) i64 p##n1, i64 p##n2, i64 p##n3, i64 p##s0, i64 p##s1, i64 p##s2, i64 p##s3
 #define MAKE_BOX(p) Box{p##n1, p##n2, p##n3, p##s0, p##s1, p##s2, p##s3}
 

@@ -2,18 +2,6 @@
 // matrix that has a row for each output, with the elements of its window, and
 // the kernels; its gradients are products of the same elements in other orders.
 
-// Divisor divides numbers below 2^31 by what is known when a plan is made: see
-// Reciprocal in package ptx. code has the factor, and above it the shift.
-struct Divisor { u32 d, magic, shift; };
-INLINE Divisor divisor(i64 d, i64 code) { return Divisor{(u32)d, (u32)code, (u32)((u64)code >> 32)}; }
-INLINE u32 quotient(u32 x, const Divisor &v) { return (__umulhi(x, v.magic) + x) >> v.shift; }
-// digit takes the last digit off x.
-INLINE u32 digit(u32 &x, const Divisor &v) {
-	const u32 q = quotient(x, v), r = x - q * v.d;
-	x = q;
-	return r;
-}
-
 // Matrix is a source whose rows, or columns, have a stride.
 struct Matrix {
 	u32 outer, inner;

@@ -20,3 +20,19 @@ extern "C" __global__ void random_halves(float *out, const u64 *state, i64 n, u6
 	}
 }
 KERNEL(random_halves)
+
+// random_mask reports of numbers of 16 bits which ones are not less than a bound.
+extern "C" __global__ void random_mask(u8 *out, const u64 *state, i64 n, u64 stream, const float *bound) {
+	const Random from{state[0], state[1], stream};
+	const float least = *bound;
+	EACH(b, (n + 7) / 8) {
+		u32 w[4];
+		random_block(from, b, w);
+		u64 bits = 0;
+		for (int j = 0; j < 8; j++) bits |= (u64)(uniform(upper_half(w[j / 2], j)) >= least) << (8 * j);
+		if (8 * b + 8 <= n) ((u64 *)out)[b] = bits;
+		else
+			for (int j = 0; 8 * b + j < n; j++) out[8 * b + j] = (u8)(bits >> (8 * j));
+	}
+}
+KERNEL(random_mask)

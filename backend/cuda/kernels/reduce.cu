@@ -11,23 +11,63 @@ INLINE void put_reduced(void *out, i64 type, i64 i, i64 how, i64 v, double divis
 	else put(out, type, i, v);
 }
 
-// One block for each output (grid x) and part (grid y); 256 threads.
-template <class W, class T> INLINE void reduce_block(const T *in, void *out, i64 type, i64 how, i64 n, i64 per, double divisor, const Box &kept, const Box &folded) {
-	i64 base = place(kept, blockIdx.x), lo = blockIdx.y * per, hi = lo + per < n ? lo + per : n;
+// folded folds elements lo, lo+step … before hi of an output that begins at in. Where
+// they lie along one axis no place is computed, and sums load four side by side.
+#ifdef EMU
+#define ROLLED
+#else
+#define ROLLED _Pragma("unroll 1")
+#endif
+template <bool ADDS, class W, class T> INLINE W folded(const T *in, i64 how, i64 lo, i64 hi, i64 step, i64 n, const Box &f) {
 	W v = neutral(how, W());
-	for (i64 r = lo + threadIdx.x; r < hi; r += blockDim.x) v = combine(how, v, prepared(how, (W)get(in, base + place(folded, r))));
-	v = block_combine(how, v);
+	i64 r = lo;
+	if (f.n3 >= n) {
+		const i64 d = step * f.s3;
+		const T *p = in + lo * f.s3;
+		if (ADDS) {
+			ROLLED
+			for (; r + 3 * step < hi; r += 4 * step, p += 4 * d) {
+				const W a = get(p, 0), b = get(p, d), c = get(p, 2 * d), e = get(p, 3 * d);
+				v = v + a + b + c + e;
+			}
+		}
+		ROLLED
+		for (; r < hi; r += step, p += d) v = ADDS ? v + (W)get(p, 0) : combine(how, v, prepared(how, (W)get(p, 0)));
+		return v;
+	}
+	ROLLED
+	for (; r < hi; r += step) {
+		const W x = get(in, n < 1ll << 31 ? near(f, (u32)r) : place(f, r));
+		v = ADDS ? v + x : combine(how, v, prepared(how, x));
+	}
+	return v;
+}
+template <class W, class T> INLINE W fold_from(const T *in, i64 how, i64 lo, i64 hi, i64 step, i64 n, const Box &f) {
+	return how <= MEAN ? folded<true, W>(in, how, lo, hi, step, n, f) : folded<false, W>(in, how, lo, hi, step, n, f);
+}
+
+// One block for each output (grid x) and part (grid y); 256 threads.
+template <class W, class T> INLINE void reduce_block(const T *in, void *out, i64 type, i64 how, i64 n, i64 per, double divisor, const Box &kept, const Box &f) {
+	const i64 lo = blockIdx.y * per, hi = lo + per < n ? lo + per : n;
+	const W v = block_combine(how, fold_from<W>(in + place(kept, blockIdx.x), how, lo + threadIdx.x, hi, blockDim.x, n, f));
 	if (threadIdx.x == 0) put_reduced(out, type, (i64)blockIdx.y * gridDim.x + blockIdx.x, how, v, divisor);
 }
 
-// One thread for each output and part (grid y).
-template <class W, class T> INLINE void reduce_thread(const T *in, void *out, i64 type, i64 how, i64 n, i64 per, double divisor, i64 outputs, const Box &kept, const Box &folded) {
-	i64 o = THREAD;
-	if (o >= outputs) return;
-	i64 base = place(kept, o), lo = blockIdx.y * per, hi = lo + per < n ? lo + per : n;
+// A block has 32 neighbouring outputs, each with 8 or 16 lanes of threads that fold every
+// so many elements of it, or 256 with one; and a part (grid y).
+template <class W, class T> INLINE void reduce_thread(const T *in, void *out, i64 type, i64 how, i64 n, i64 per, double divisor, i64 outputs, i64 lanes, const Box &kept, const Box &f) {
+	__shared__ W parts[512];
+	const u32 across = lanes == 1 ? 256 : 32, lane = threadIdx.x / across, column = threadIdx.x % across;
+	const i64 o = (i64)blockIdx.x * across + column, lo = blockIdx.y * per, hi = lo + per < n ? lo + per : n;
 	W v = neutral(how, W());
-	for (i64 r = lo; r < hi; r++) v = combine(how, v, prepared(how, (W)get(in, base + place(folded, r))));
-	put_reduced(out, type, (i64)blockIdx.y * outputs + o, how, v, divisor);
+	if (o < outputs) v = fold_from<W>(in + place(kept, o), how, lo + lane, hi, lanes, n, f);
+	if (lanes > 1) {
+		parts[threadIdx.x] = v;
+		__syncthreads();
+		if (lane) return;
+		for (u32 k = 1; k < lanes; k++) v = combine(how, v, parts[k * 32 + column]);
+	}
+	if (o < outputs) put_reduced(out, type, (i64)blockIdx.y * outputs + o, how, v, divisor);
 }
 
 #define REDUCE_AS(T, S, W) \
@@ -35,8 +75,8 @@ template <class W, class T> INLINE void reduce_thread(const T *in, void *out, i6
 		reduce_block<W>(in, out, type, how, n, per, divisor, MAKE_BOX(k), MAKE_BOX(f)); \
 	} \
 	KERNEL(reduce_block_##S) \
-	extern "C" __global__ void reduce_thread_##S(const T *in, void *out, i64 type, i64 how, i64 n, i64 per, double divisor, i64 outputs, BOX(k), BOX(f)) { \
-		reduce_thread<W>(in, out, type, how, n, per, divisor, outputs, MAKE_BOX(k), MAKE_BOX(f)); \
+	extern "C" __global__ void __launch_bounds__(512) reduce_thread_##S(const T *in, void *out, i64 type, i64 how, i64 n, i64 per, double divisor, i64 outputs, i64 lanes, BOX(k), BOX(f)) { \
+		reduce_thread<W>(in, out, type, how, n, per, divisor, outputs, lanes, MAKE_BOX(k), MAKE_BOX(f)); \
 	} \
 	KERNEL(reduce_thread_##S)
 #define REDUCE(T, S) REDUCE_AS(T, S, typename Wide<T>::type)

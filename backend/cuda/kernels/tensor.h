@@ -7,7 +7,6 @@
 #define TENSOR_CORES 1
 #endif
 
-struct alignas(16) Bytes16 { u32 x[4]; };
 struct alignas(8) Bytes8 { u32 x[2]; };
 
 #ifdef EMU

@@ -108,12 +108,17 @@ struct Fault { u32 flag, lock; i64 value, position, got; };
 
 INLINE void report(Fault *fault, i64 value, i64 position, i64 got) {
 	volatile Fault *f = fault;
+	if (f->flag) { // another one may be enough: of many threads few take the lock
+		__threadfence();
+		if (f->value != value || f->position <= position) return;
+	}
 	for (bool done = false; !done;) {
 		if (atomicCAS(&fault->lock, 0u, 1u)) continue;
 		if (!f->flag || (f->value == value && position < f->position)) {
 			f->value = value;
 			f->position = position;
 			f->got = got;
+			__threadfence(); // before the flag, which is read without the lock
 			f->flag = 1;
 		}
 		__threadfence();
@@ -121,6 +126,32 @@ INLINE void report(Fault *fault, i64 value, i64 position, i64 got) {
 		done = true;
 	}
 }
+
+// Divisor divides numbers below 2^31 by what is known when a plan is made: see
+// Reciprocal in package ptx. code has the factor, and above it the shift.
+struct Divisor { u32 d, magic, shift; };
+INLINE Divisor divisor(i64 d, i64 code) { return Divisor{(u32)d, (u32)code, (u32)((u64)code >> 32)}; }
+INLINE u32 quotient(u32 x, const Divisor &v) { return (__umulhi(x, v.magic) + x) >> v.shift; }
+// digit takes the last digit off x.
+INLINE u32 digit(u32 &x, const Divisor &v) {
+	const u32 q = quotient(x, v), r = x - q * v.d;
+	x = q;
+	return r;
+}
+// split makes a row and a column of i; the code is 0 where 31 bits are too few.
+INLINE void split(i64 i, i64 width, i64 code, i64 &row, i64 &column) {
+	if (code) {
+		u32 q = (u32)i;
+		column = digit(q, divisor(width, code));
+		row = q;
+	} else {
+		row = i / width;
+		column = i % width;
+	}
+}
+
+// Bytes16 are moved together.
+struct alignas(16) Bytes16 { u32 x[4]; };
 
 #define THREAD ((i64)blockIdx.x * blockDim.x + threadIdx.x)
 #define EACH(i, n) for (i64 i = THREAD; i < (n); i += (i64)gridDim.x * blockDim.x)

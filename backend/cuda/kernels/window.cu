@@ -1,41 +1,81 @@
 // Pooling, and convolutions with few channels in a group, an output for each
-// thread.
+// thread. Blocks have images (grid y): numbers within one have 31 bits.
 
-// Digits of an output's or input's number: channel, then space, then batch.
-#define OUTPUT_OF(i, channels) \
-	const i64 ch = (i) % (channels), z = (i) / (channels) % w.o2, y = (i) / (channels) / w.o2 % w.o1, x = (i) / (channels) / w.o2 / w.o1 % w.o0, image = (i) / (channels) / w.o2 / w.o1 / w.o0;
-#define INPUT_OF(i) \
-	const i64 ch = (i) % w.c, r = (i) / w.c % w.i2, q = (i) / w.c / w.i2 % w.i1, p = (i) / w.c / w.i2 / w.i1 % w.i0, image = (i) / w.c / w.i2 / w.i1 / w.i0;
+// Frame is a geometry in 32 bits, with the divisors of what threads go through: channels
+// and the last two axes in space; and of the strides.
+struct Frame {
+	int c, i0, i1, i2, o0, o1, o2, w0, w1, w2, s0, s1, s2, d0, d1, d2, l0, l1, l2;
+	Divisor channels, n1, n2, t0, t1, t2;
+};
+#define FRAME WINDOWS, i64 through, i64 m1, i64 m2, i64 fc, i64 f1, i64 f2, i64 ft0, i64 ft1, i64 ft2
+#define MAKE_FRAME Frame{(int)c, (int)i0, (int)i1, (int)i2, (int)o0, (int)o1, (int)o2, (int)w0, (int)w1, (int)w2, (int)s0, (int)s1, (int)s2, (int)d0, (int)d1, (int)d2, (int)l0, (int)l1, (int)l2, \
+	divisor(through, fc), divisor(m1, f1), divisor(m2, f2), divisor(s0, ft0), divisor(s1, ft1), divisor(s2, ft2)}
 
-template <class T> INLINE void direct_conv(const T *in, const T *k, void *out, i64 type, i64 o, i64 groups, const Windows &w) {
+// EACH_OF goes through the elements of an image, with their digits.
+#define EACH_OF(count) \
+	for (i64 image = blockIdx.y; image < images; image += gridDim.y) \
+		for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < (u32)(count); i += gridDim.x * blockDim.x)
+#define DIGITS_OF(i, x, y, z, ch) \
+	u32 rest_ = (i); \
+	const int ch = digit(rest_, w.channels), z = digit(rest_, w.n2), y = digit(rest_, w.n1), x = rest_;
+
+// EACH_INPUT goes through the elements (a, b, e) of the window of output (x, y, z) that
+// are in the input, at a position in space.
+#define EACH_INPUT(x, y, z, at) \
+	for (int a = 0; a < w.w0; a++) \
+		if (const int p_ = x * w.s0 + a * w.d0 - w.l0; (u32)p_ < (u32)w.i0) \
+			for (int b = 0; b < w.w1; b++) \
+				if (const int q_ = y * w.s1 + b * w.d1 - w.l1; (u32)q_ < (u32)w.i1) \
+					for (int e = 0; e < w.w2; e++) \
+						if (const int r_ = z * w.s2 + e * w.d2 - w.l2, at = (p_ * w.i1 + q_) * w.i2 + r_; (u32)r_ < (u32)w.i2)
+
+// output_of is the output whose window has a position as element a along an axis, or -1.
+INLINE int output_of(int position, int a, int low, int dilation, const Divisor &stride, int outputs) {
+	const int x = position + low - a * dilation;
+	if (x < 0) return -1;
+	const u32 q = quotient(x, stride);
+	return q * stride.d == (u32)x && q < (u32)outputs ? (int)q : -1;
+}
+// EACH_OUTPUT goes through the outputs (x, y, z) in whose windows position (p, q, r) is
+// element (a, b, e).
+#define EACH_OUTPUT(p, q, r, x, y, z) \
+	for (int a = 0; a < w.w0; a++) \
+		if (const int x = output_of(p, a, w.l0, w.d0, w.t0, w.o0); x >= 0) \
+			for (int b = 0; b < w.w1; b++) \
+				if (const int y = output_of(q, b, w.l1, w.d1, w.t1, w.o1); y >= 0) \
+					for (int e = 0; e < w.w2; e++) \
+						if (const int z = output_of(r, e, w.l2, w.d2, w.t2, w.o2); z >= 0)
+
+// The positions of an image.
+#define INPUTS ((i64)w.i0 * w.i1 * w.i2)
+#define OUTPUTS ((i64)w.o0 * w.o1 * w.o2)
+
+template <class T> INLINE void direct_conv(const T *in, const T *k, void *out, i64 type, i64 o, i64 groups, i64 images, const Frame &w) {
 	typedef typename Wide<T>::type W;
-	const i64 cg = w.c / groups, space = w.i0 * w.i1 * w.i2;
-	EACH(i, w.n * w.o0 * w.o1 * w.o2 * o) {
-		OUTPUT_OF(i, o)
+	const int cg = w.c / groups, og = o / groups;
+	EACH_OF(OUTPUTS * o) {
+		DIGITS_OF(i, x, y, z, ch)
 		W sum = 0;
-		EACH_TAP(w) {
-			const i64 at = input(w, x, y, z, a, b, e);
-			if (at < 0) continue;
-			const i64 from = (image * space + at) * w.c + ch / (o / groups) * cg, tap = ((a * w.w1 + b) * w.w2 + e) * cg;
-			for (i64 j = 0; j < cg; j++) sum += get(in, from + j) * get(k, (tap + j) * o + ch);
+		EACH_INPUT(x, y, z, at) {
+			const i64 from = (image * INPUTS + at) * w.c + ch / og * cg, tap = (i64)((a * w.w1 + b) * w.w2 + e) * cg;
+			for (int j = 0; j < cg; j++) sum += get(in, from + j) * get(k, (tap + j) * o + ch);
 		}
-		put(out, type, i, sum);
+		put(out, type, image * OUTPUTS * o + i, sum);
 	}
 }
 
-template <class T> INLINE void direct_conv_input_grad(const T *g, const T *k, void *out, i64 type, i64 o, i64 groups, const Windows &w) {
+template <class T> INLINE void direct_conv_input_grad(const T *g, const T *k, void *out, i64 type, i64 o, i64 groups, i64 images, const Frame &w) {
 	typedef typename Wide<T>::type W;
-	const i64 cg = w.c / groups, og = o / groups, space = w.o0 * w.o1 * w.o2;
-	EACH(i, w.n * w.i0 * w.i1 * w.i2 * w.c) {
-		INPUT_OF(i)
+	const int cg = w.c / groups, og = o / groups;
+	EACH_OF(INPUTS * w.c) {
+		DIGITS_OF(i, p, q, r, ch)
+		const int group = ch / cg, own = ch - group * cg;
 		W sum = 0;
-		EACH_TAP(w) {
-			const i64 at = output(w, p, q, r, a, b, e);
-			if (at < 0) continue;
-			const i64 from = (image * space + at) * o + ch / cg * og, tap = (((a * w.w1 + b) * w.w2 + e) * cg + ch % cg) * o + ch / cg * og;
-			for (i64 j = 0; j < og; j++) sum += get(g, from + j) * get(k, tap + j);
+		EACH_OUTPUT(p, q, r, x, y, z) {
+			const i64 from = (image * OUTPUTS + (x * w.o1 + y) * w.o2 + z) * o + group * og, tap = ((i64)((a * w.w1 + b) * w.w2 + e) * cg + own) * o + group * og;
+			for (int j = 0; j < og; j++) sum += get(g, from + j) * get(k, tap + j);
 		}
-		put(out, type, i, sum);
+		put(out, type, image * INPUTS * w.c + i, sum);
 	}
 }
 
@@ -59,99 +99,114 @@ template <class T> INLINE void direct_conv_kernel_grad(const T *in, const T *g, 
 	}
 }
 
-// best is the position of the first maximum of a window, or -1 for nothing.
-template <class T> INLINE i64 best(const T *in, const Windows &w, i64 image, i64 x, i64 y, i64 z, i64 ch) {
+// best is the position of the first maximum of a window, or -1 for nothing; in is a
+// channel of an image.
+template <class T> INLINE int best(const T *in, const Frame &w, int x, int y, int z) {
 	typedef typename Wide<T>::type W;
-	i64 found = -1;
+	int found = -1;
 	W top = 0;
-	EACH_TAP(w) {
-		const i64 at = input(w, x, y, z, a, b, e);
-		if (at < 0) continue;
-		const W v = get(in, (image * w.i0 * w.i1 * w.i2 + at) * w.c + ch);
+	EACH_INPUT(x, y, z, at) {
+		const W v = get(in, (i64)at * w.c);
 		if (found < 0 || (!nan_wins(top) && (v > top || nan_wins(v)))) found = at, top = v;
 	}
 	return found;
 }
 
-template <class T> INLINE void max_pool(const T *in, T *out, const Windows &w) {
-	EACH(i, w.n * w.o0 * w.o1 * w.o2 * w.c) {
-		OUTPUT_OF(i, w.c)
-		const i64 at = best(in, w, image, x, y, z, ch);
-		if (at >= 0) out[i] = in[(image * w.i0 * w.i1 * w.i2 + at) * w.c + ch];
-		else lowest(out, i);
+template <class T> INLINE void max_pool(const T *in, T *out, i64 images, const Frame &w) {
+	EACH_OF(OUTPUTS * w.c) {
+		DIGITS_OF(i, x, y, z, ch)
+		const T *from = in + image * INPUTS * w.c + ch;
+		const int at = best(from, w, x, y, z);
+		const i64 to = image * OUTPUTS * w.c + i;
+		if (at >= 0) out[to] = from[(i64)at * w.c];
+		else lowest(out, to);
 	}
 }
 
-template <class T> INLINE void max_pool_take(const T *in, const T *from, T *out, const Windows &w) {
-	EACH(i, w.n * w.o0 * w.o1 * w.o2 * w.c) {
-		OUTPUT_OF(i, w.c)
-		const i64 at = best(in, w, image, x, y, z, ch);
-		if (at >= 0) out[i] = from[(image * w.i0 * w.i1 * w.i2 + at) * w.c + ch];
-		else zero(out, i);
+template <class T> INLINE void max_pool_take(const T *in, const T *from, T *out, i64 images, const Frame &w) {
+	EACH_OF(OUTPUTS * w.c) {
+		DIGITS_OF(i, x, y, z, ch)
+		const i64 channel = image * INPUTS * w.c + ch, to = image * OUTPUTS * w.c + i;
+		const int at = best(in + channel, w, x, y, z);
+		if (at >= 0) out[to] = from[channel + (i64)at * w.c];
+		else zero(out, to);
 	}
 }
 
-template <class T> INLINE void max_pool_grad(const T *in, const T *g, void *out, i64 type, const Windows &w) {
+// max_pool_grad: where windows overlap an input finds those that it is the maximum of;
+// max_pool_spread: where they do not, a window writes all of its inputs.
+template <class T> INLINE void max_pool_grad(const T *in, const T *g, void *out, i64 type, i64 images, const Frame &w) {
 	typedef typename Wide<T>::type W;
-	EACH(i, w.n * w.i0 * w.i1 * w.i2 * w.c) {
-		INPUT_OF(i)
+	EACH_OF(INPUTS * w.c) {
+		DIGITS_OF(i, p, q, r, ch)
+		const T *from = in + image * INPUTS * w.c + ch;
 		W sum = 0;
-		EACH_TAP(w) {
-			const i64 at = output(w, p, q, r, a, b, e);
-			if (at >= 0 && best(in, w, image, at / w.o2 / w.o1, at / w.o2 % w.o1, at % w.o2, ch) == (p * w.i1 + q) * w.i2 + r)
-				sum += get(g, (image * w.o0 * w.o1 * w.o2 + at) * w.c + ch);
-		}
-		put(out, type, i, sum);
+		EACH_OUTPUT(p, q, r, x, y, z)
+			if (best(from, w, x, y, z) == (p * w.i1 + q) * w.i2 + r) sum += get(g, (image * OUTPUTS + (x * w.o1 + y) * w.o2 + z) * w.c + ch);
+		put(out, type, image * INPUTS * w.c + i, sum);
+	}
+}
+template <class T> INLINE void max_pool_spread(const T *in, const T *g, void *out, i64 type, i64 images, const Frame &w) {
+	typedef typename Wide<T>::type W;
+	EACH_OF(OUTPUTS * w.c) {
+		DIGITS_OF(i, x, y, z, ch)
+		const i64 channel = image * INPUTS * w.c + ch;
+		const int found = best(in + channel, w, x, y, z);
+		const W v = get(g, image * OUTPUTS * w.c + i);
+		EACH_INPUT(x, y, z, at) put(out, type, channel + (i64)at * w.c, at == found ? v : (W)0);
 	}
 }
 
-template <class T> INLINE void avg_pool(const T *in, void *out, i64 type, const Windows &w) {
+template <class T> INLINE void avg_pool(const T *in, void *out, i64 type, i64 images, const Frame &w) {
 	typedef typename Wide<T>::type W;
-	EACH(i, w.n * w.o0 * w.o1 * w.o2 * w.c) {
-		OUTPUT_OF(i, w.c)
-		W sum = 0, count = 0;
-		EACH_TAP(w) {
-			const i64 at = input(w, x, y, z, a, b, e);
-			if (at >= 0) sum += get(in, (image * w.i0 * w.i1 * w.i2 + at) * w.c + ch), count += 1;
-		}
-		put(out, type, i, sum / count);
-	}
-}
-
-template <class T> INLINE void avg_pool_grad(const T *g, void *out, i64 type, const Windows &w) {
-	typedef typename Wide<T>::type W;
-	EACH(i, w.n * w.i0 * w.i1 * w.i2 * w.c) {
-		INPUT_OF(i)
+	EACH_OF(OUTPUTS * w.c) {
+		DIGITS_OF(i, x, y, z, ch)
+		const T *from = in + image * INPUTS * w.c + ch;
 		W sum = 0;
-		EACH_TAP(w) {
-			const i64 at = output(w, p, q, r, a, b, e);
-			if (at < 0) continue;
-			W count = 0;
-			const i64 x = at / w.o2 / w.o1, y = at / w.o2 % w.o1, z = at % w.o2;
-			for (i64 a = 0; a < w.w0; a++)
-				for (i64 b = 0; b < w.w1; b++)
-					for (i64 e = 0; e < w.w2; e++) count += input(w, x, y, z, a, b, e) >= 0;
-			sum += get(g, (image * w.o0 * w.o1 * w.o2 + at) * w.c + ch) / count;
+		int count = 0;
+		EACH_INPUT(x, y, z, at) sum += get(from, (i64)at * w.c), count++;
+		put(out, type, image * OUTPUTS * w.c + i, sum / (W)count);
+	}
+}
+
+// inside is how many elements of the window of output x are in the input, along an axis.
+INLINE int inside(int x, int stride, int dilation, int low, int window, int inputs) {
+	int n = 0;
+	for (int a = 0; a < window; a++) n += (u32)(x * stride + a * dilation - low) < (u32)inputs;
+	return n;
+}
+
+template <class T> INLINE void avg_pool_grad(const T *g, void *out, i64 type, i64 images, const Frame &w) {
+	typedef typename Wide<T>::type W;
+	EACH_OF(INPUTS * w.c) {
+		DIGITS_OF(i, p, q, r, ch)
+		W sum = 0;
+		EACH_OUTPUT(p, q, r, x, y, z) {
+			const int count = inside(x, w.s0, w.d0, w.l0, w.w0, w.i0) * inside(y, w.s1, w.d1, w.l1, w.w1, w.i1) * inside(z, w.s2, w.d2, w.l2, w.w2, w.i2);
+			sum += get(g, (image * OUTPUTS + (x * w.o1 + y) * w.o2 + z) * w.c + ch) / (W)count;
 		}
-		put(out, type, i, sum);
+		put(out, type, image * INPUTS * w.c + i, sum);
 	}
 }
 
 #define DIRECT(T, S, k) \
-	extern "C" __global__ void k##_##S(const T *x, const T *y, void *out, i64 type, i64 o, i64 groups, WINDOWS) { k(x, y, out, type, o, groups, MAKE_WINDOWS); } \
+	extern "C" __global__ void k##_##S(const T *x, const T *y, void *out, i64 type, i64 o, i64 groups, FRAME) { k(x, y, out, type, o, groups, n, MAKE_FRAME); } \
 	KERNEL(k##_##S)
 #define WINDOW(T, S) \
 	DIRECT(T, S, direct_conv) \
 	DIRECT(T, S, direct_conv_input_grad) \
-	DIRECT(T, S, direct_conv_kernel_grad) \
-	extern "C" __global__ void max_pool_##S(const T *in, T *out, WINDOWS) { max_pool(in, out, MAKE_WINDOWS); } \
+	extern "C" __global__ void direct_conv_kernel_grad_##S(const T *x, const T *y, void *out, i64 type, i64 o, i64 groups, WINDOWS) { direct_conv_kernel_grad(x, y, out, type, o, groups, MAKE_WINDOWS); } \
+	KERNEL(direct_conv_kernel_grad_##S) \
+	extern "C" __global__ void max_pool_##S(const T *in, T *out, FRAME) { max_pool(in, out, n, MAKE_FRAME); } \
 	KERNEL(max_pool_##S) \
-	extern "C" __global__ void max_pool_take_##S(const T *in, const T *from, T *out, WINDOWS) { max_pool_take(in, from, out, MAKE_WINDOWS); } \
+	extern "C" __global__ void max_pool_take_##S(const T *in, const T *from, T *out, FRAME) { max_pool_take(in, from, out, n, MAKE_FRAME); } \
 	KERNEL(max_pool_take_##S) \
-	extern "C" __global__ void max_pool_grad_##S(const T *in, const T *g, void *out, i64 type, WINDOWS) { max_pool_grad(in, g, out, type, MAKE_WINDOWS); } \
+	extern "C" __global__ void max_pool_grad_##S(const T *in, const T *g, void *out, i64 type, FRAME) { max_pool_grad(in, g, out, type, n, MAKE_FRAME); } \
 	KERNEL(max_pool_grad_##S) \
-	extern "C" __global__ void avg_pool_##S(const T *in, void *out, i64 type, WINDOWS) { avg_pool(in, out, type, MAKE_WINDOWS); } \
+	extern "C" __global__ void max_pool_spread_##S(const T *in, const T *g, void *out, i64 type, FRAME) { max_pool_spread(in, g, out, type, n, MAKE_FRAME); } \
+	KERNEL(max_pool_spread_##S) \
+	extern "C" __global__ void avg_pool_##S(const T *in, void *out, i64 type, FRAME) { avg_pool(in, out, type, n, MAKE_FRAME); } \
 	KERNEL(avg_pool_##S) \
-	extern "C" __global__ void avg_pool_grad_##S(const T *g, void *out, i64 type, WINDOWS) { avg_pool_grad(g, out, type, MAKE_WINDOWS); } \
+	extern "C" __global__ void avg_pool_grad_##S(const T *g, void *out, i64 type, FRAME) { avg_pool_grad(g, out, type, n, MAKE_FRAME); } \
 	KERNEL(avg_pool_grad_##S)
 FOR_FLOATS(WINDOW)

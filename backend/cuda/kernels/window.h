@@ -13,17 +13,3 @@ INLINE i64 input(const Windows &w, i64 x, i64 y, i64 z, i64 a, i64 b, i64 e) {
 	const i64 p = x * w.s0 + a * w.d0 - w.l0, q = y * w.s1 + b * w.d1 - w.l1, r = z * w.s2 + e * w.d2 - w.l2;
 	return p < 0 || p >= w.i0 || q < 0 || q >= w.i1 || r < 0 || r >= w.i2 ? -1 : (p * w.i1 + q) * w.i2 + r;
 }
-
-// output is the position in space of the output whose window has position
-// (p, q, r) as element (a, b, e), or -1.
-INLINE i64 output(const Windows &w, i64 p, i64 q, i64 r, i64 a, i64 b, i64 e) {
-	const i64 x = p + w.l0 - a * w.d0, y = q + w.l1 - b * w.d1, z = r + w.l2 - e * w.d2;
-	if (x < 0 || y < 0 || z < 0 || x % w.s0 || y % w.s1 || z % w.s2) return -1;
-	if (x / w.s0 >= w.o0 || y / w.s1 >= w.o1 || z / w.s2 >= w.o2) return -1;
-	return (x / w.s0 * w.o1 + y / w.s1) * w.o2 + z / w.s2;
-}
-
-#define EACH_TAP(w) \
-	for (i64 a = 0; a < (w).w0; a++) \
-		for (i64 b = 0; b < (w).w1; b++) \
-			for (i64 e = 0; e < (w).w2; e++)

@@ -51,14 +51,26 @@ type Chain struct {
 // Blocks is the number of blocks to launch for a box of n elements.
 func Blocks(n int) int { return (n + Threads*PerThread - 1) / (Threads * PerThread) }
 
-// Module writes kernels and the functions that they call.
-func (l *Library) Module(chains []Chain) (string, error) {
+// Module writes kernels and the functions that they call. Chains with the same text are
+// one kernel, that of the first of them: names are those of each chain's kernel.
+func (l *Library) Module(chains []Chain) (text string, names []string, err error) {
 	used := map[string]bool{}
 	var kernels strings.Builder
+	written := map[string]string{} // names by the text without the name
 	for i := range chains {
-		if err := l.kernel(&kernels, &chains[i], used); err != nil {
-			return "", err
+		var one strings.Builder
+		if err := l.kernel(&one, &chains[i], used); err != nil {
+			return "", nil, err
 		}
+		name := chains[i].Name
+		key := strings.Replace(one.String(), ".entry "+name+"(", "", 1)
+		if first, ok := written[key]; ok {
+			names = append(names, first)
+			continue
+		}
+		written[key] = name
+		names = append(names, name)
+		kernels.WriteString(one.String())
 	}
 	var s strings.Builder
 	s.WriteString(l.header)
@@ -67,7 +79,7 @@ func (l *Library) Module(chains []Chain) (string, error) {
 		l.declare(&s, name, done)
 	}
 	s.WriteString(kernels.String())
-	return s.String(), nil
+	return s.String(), names, nil
 }
 
 // writer makes one kernel.

@@ -61,7 +61,7 @@ func TestFunctions(t *testing.T) {
 			c := Chain{Name: "k", Dims: []int{5}, Strides: [][]int{{1}}, Results: []int{0}, Body: &op.Body{
 				Inputs: []dtype.DType{from}, Code: []op.Instr{{Op: op.Cast, DType: to}},
 			}}
-			if _, err := l.Module([]Chain{c}); err != nil {
+			if _, _, err := l.Module([]Chain{c}); err != nil {
 				t.Errorf("%v to %v: %v", from, to, err)
 			}
 		}
@@ -76,7 +76,7 @@ func TestModule(t *testing.T) {
 			Inputs: []dtype.DType{d}, Code: []op.Instr{{Op: c, DType: d}},
 		}}
 	}
-	text, err := library(t).Module([]Chain{chain("a", op.Sin, dtype.Float64), chain("b", op.Sin, dtype.Float64), chain("c", op.Exp, dtype.Float16)})
+	text, names, err := library(t).Module([]Chain{chain("a", op.Sin, dtype.Float64), chain("b", op.Sin, dtype.Float64), chain("c", op.Exp, dtype.Float16)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,10 +87,13 @@ func TestModule(t *testing.T) {
 	if at := strings.LastIndex(text, ".func"); at < 0 || at > first {
 		t.Errorf("a function is declared at %d, behind the kernel at %d", at, first)
 	}
+	if want := []string{"a", "a", "c"}; !slices.Equal(names, want) || strings.Contains(text, ".entry b(") {
+		t.Errorf("kernels %v, want %v: chains with one text are one kernel", names, want)
+	}
 	if strings.Contains(text, "Exp_float32") {
 		t.Error("a short function is called, not written into the kernel")
 	}
-	if _, err := library(t).Module([]Chain{chain("d", op.And, dtype.Float32)}); err == nil {
+	if _, _, err := library(t).Module([]Chain{chain("d", op.And, dtype.Float32)}); err == nil {
 		t.Error("a chain with an operation that has no function: got no error")
 	}
 }
@@ -148,7 +151,7 @@ func TestVector(t *testing.T) {
 		chain := Chain{Name: "k", Dims: c.dims, Strides: c.strides, Results: []int{0}, Aligned: c.aligned, Body: &op.Body{
 			Inputs: []dtype.DType{dtype.Float16}, Code: []op.Instr{{Op: op.Neg, DType: dtype.Float16}},
 		}}
-		text, err := library(t).Module([]Chain{chain})
+		text, _, err := library(t).Module([]Chain{chain})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +208,7 @@ func TestAssemble(t *testing.T) {
 				add([]dtype.DType{d}, op.Instr{Op: op.Cast, DType: to})
 			}
 		}
-		text, err := l.Module(chains)
+		text, _, err := l.Module(chains)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,8 +8,8 @@
 // FAKECUDA_DEVICES (1), and for each device, with commas between them,
 // FAKECUDA_CAPABILITY (90), FAKECUDA_NAME (Fake GPU) and FAKECUDA_MEMORY (bytes,
 // 1 GiB) describe the machine. FAKECUDA_LAUNCHES names a file that gets a line
-// for each kernel that runs, FAKECUDA_LOADS one that gets the kind of each
-// module. CUDA_FORCE_PTX_JIT=1 refuses cubins, as it does to the real driver.
+// for each kernel that runs, with the number of indices that it read and of its calls
+// of atomicCAS, FAKECUDA_LOADS one that gets the kind of each module. CUDA_FORCE_PTX_JIT=1 refuses cubins, as it does to the real driver.
 //
 // FAKECUDA_PAGEABLE=late reads the sources of copies that are not pinned when the
 // stream gets there, as systems do whose GPU reads pageable memory itself.
@@ -449,8 +449,11 @@ API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 			for (unsigned u : {gx, gy, gz, bx, by, bz}) line += " " + std::to_string(u);
 			for (uint64_t v : values) line += " " + std::to_string((int64_t)v);
 		}
-		note(line);
-		if (dry()) return (CUresult)SUCCESS;
+		if (dry()) {
+			note(line);
+			return (CUresult)SUCCESS;
+		}
+		emu::indices = emu::swaps = 0;
 		if (faults(fn->name)) return (CUresult)ILLEGAL_ADDRESS;
 		std::vector<void *> p;
 		for (auto &v : values) p.push_back(&v);
@@ -467,6 +470,7 @@ API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 		sigaction(SIGSEGV, &old, nullptr);
 		sigaltstack(&before, nullptr);
 		running = "none";
+		note(line + " " + std::to_string(emu::indices) + " " + std::to_string(emu::swaps));
 		return (CUresult)r;
 	});
 }

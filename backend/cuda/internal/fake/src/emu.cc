@@ -7,6 +7,7 @@
 namespace emu {
 
 Block block;
+uint64_t indices, swaps;
 
 // emu_switch saves the registers that functions keep and goes on elsewhere.
 asm(R"(

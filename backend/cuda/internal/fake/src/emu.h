@@ -69,6 +69,7 @@ struct Block {
 };
 
 extern Block block;
+extern uint64_t indices, swaps; // read by the kernel that runs, see move.cu; its atomicCAS
 extern "C" void emu_switch(void **save, void *to);
 
 inline void yield() { emu_switch(&block.fibers[block.current].sp, block.main_sp); }
@@ -184,6 +185,7 @@ template <class T> inline T __shfl_down_sync(unsigned, T v, int d) {
 }
 inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }
 template <class T> inline T atomicCAS(T *p, T expected, T v) {
+	emu::swaps++;
 	T old = *p;
 	if (old == expected) *p = v;
 	return old;
