@@ -316,13 +316,20 @@ func TestAdvice(t *testing.T) {
 			t.Errorf("%s: got %v, want the advice %s", p.name, r, want)
 		}
 	}
+	// Numbers that become 0 with the constant that was to keep them from it.
+	r, err := doctor.Examine(t.Context(), patientOf(t, "18").compiled(t), patientOf(t, "18").batch(), doctor.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(r.Summary, "of layer power gives become 0 in float16, and so does the constant 1e-12.") {
+		t.Errorf("got %v, want both in a sentence", r)
+	}
 	// A layer that computes in float16 whatever its policy.
 	p := *patientOf(t, "00")
 	p.build = tower(func(x *keras.Tensor) *keras.Tensor {
 		return layerOf("fixed", func(x *tensor.Tensor) *tensor.Tensor { return x.MulScalar(2000).Cast(keras.Float16).Square().Sqrt() }, x)
 	})
-	r, err := doctor.Examine(t.Context(), p.compiled(t), p.batch(), doctor.Config{})
-	if err != nil {
+	if r, err = doctor.Examine(t.Context(), p.compiled(t), p.batch(), doctor.Config{}); err != nil {
 		t.Fatal(err)
 	}
 	if r.Kind != doctor.Overflow || !strings.Contains(r.Remedy.Advice, "fixed/Square#0 computes in 16 bits whatever the policy") {

@@ -168,7 +168,11 @@ func (e *examination) kind(forced, free *observed, origin int) (Kind, string) {
 			k, underflow := forced.flushedBefore(origin)
 			if underflow >= 0 {
 				u := &forced.Values[underflow]
-				return Underflow, fmt.Sprintf("%s is not finite: %.0f %% of what %v of %s gives become 0 in %v.", what, 100*flushed(u.Type.DType, u.Shadow), u.Op, where(u.Path), u.Type.DType)
+				why := fmt.Sprintf("%s is not finite: %.0f %% of what %v of %s gives become 0 in %v", what, 100*flushed(u.Type.DType, u.Shadow), u.Op, where(u.Path), u.Type.DType)
+				if k >= 0 {
+					why += fmt.Sprintf(", and so does the constant %.3g", forced.Values[k].Constant)
+				}
+				return Underflow, why + "."
 			}
 			if k >= 0 {
 				c := &forced.Values[k]
