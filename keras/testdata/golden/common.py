@@ -83,8 +83,8 @@ def build(config):
     if cls == "LayerScale":
         layer = keras.src.applications.convnext.LayerScale(**args)
         layer.build(None)
-        layer.gamma.name = "gamma"  # Keras gives it no name
-        layer.gamma.path = layer.name + "/gamma"
+        layer.gamma._name = "gamma"  # Keras gives it no name
+        layer.gamma._path = layer.name + "/gamma"
         return layer
     if cls == "RNN":
         return keras.layers.RNN(args.pop("cell"), **args)
