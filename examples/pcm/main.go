@@ -7,6 +7,7 @@
 //
 //	go run ./examples/pcm
 //	go run ./examples/pcm -data mnist -seeds 3 -epochs 10
+//	go run ./examples/pcm -model cnn -rate 0.5
 package main
 
 import (
@@ -30,6 +31,7 @@ import (
 var (
 	data    = flag.String("data", "digits", `data: "digits" (built in), "mnist" (downloaded once), or a directory with the MNIST files`)
 	epochs  = flag.Int("epochs", 5, "epochs")
+	network = flag.String("model", "mlp", `network: "mlp", one hidden layer, or "cnn", two convolutions`)
 	batch   = flag.Int("batch", 32, "pictures per step")
 	rate    = flag.Float64("rate", 1, "learning rate of SGD")
 	units   = flag.Int("units", 250, "units of the hidden layer")
@@ -83,6 +85,9 @@ func run(ctx context.Context) error {
 	}
 	if *seeds < 1 || *epochs < 1 || *batch < 1 || *units < 1 {
 		return fmt.Errorf("-seeds, -epochs, -batch and -units: got %d, %d, %d and %d, want 1 or more", *seeds, *epochs, *batch, *units)
+	}
+	if *network != "mlp" && *network != "cnn" {
+		return fmt.Errorf("-model is %q, want mlp or cnn", *network)
 	}
 	train, test, err := load(ctx)
 	if err != nil {
@@ -164,7 +169,17 @@ func (k kind) model(seed uint64) (*keras.Model, []*Crossbar, error) {
 		arrays = append(arrays, c)
 		return c
 	}
-	model := keras.Sequential(dense(*units, *scale), &layers.Activation{Activation: "sigmoid"}, dense(10, *last))
+	var model *keras.Model
+	if *network == "cnn" {
+		// What goes into an array lies between 0 and 1.
+		limited := func() layers.Layer { return &layers.ReLU{MaxValue: new(1.0)} }
+		model = keras.Sequential(&layers.Reshape{TargetShape: []int{28, 28, 1}},
+			&Convolution{Size: 5, Array: dense(12, *scale)}, limited(), &layers.MaxPooling2D{},
+			&Convolution{Size: 3, Array: dense(24, *scale)}, limited(), &layers.MaxPooling2D{},
+			&layers.Flatten{}, dense(10, *last))
+	} else {
+		model = keras.Sequential(dense(*units, *scale), &layers.Activation{Activation: "sigmoid"}, dense(10, *last))
+	}
 	if err := model.SetSeed(seed); err != nil {
 		return nil, nil, err
 	}

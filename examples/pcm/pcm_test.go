@@ -238,6 +238,54 @@ func TestCrossbar(t *testing.T) {
 	}
 }
 
+// TestConvolution: on an ideal array it is a Conv2D with the same kernel, but for the
+// converters.
+func TestConvolution(t *testing.T) {
+	const size, channels, filters = 3, 2, 4
+	array := &Crossbar{Units: filters, Device: &ideal}
+	m := keras.Sequential(&Convolution{Size: size, Array: array})
+	conv := &layers.Conv2D{Filters: filters, KernelSize: []int{size}}
+	reference := keras.Sequential(conv)
+	check(t, m.Build(7, 6, channels))
+	check(t, reference.Build(7, 6, channels))
+	w := make([]float64, (size*size*channels+1)*filters)
+	for i := range w {
+		w[i] = 2 + 1.5*math.Sin(float64(i))
+	}
+	check(t, array.plus.Set(w))
+	check(t, array.minus.Set(make([]float64, len(w))))
+	for i := range w {
+		w[i] /= array.Scale
+	}
+	weights := reference.Weights()
+	check(t, weights[0].Set(w[:len(w)-filters]))
+	check(t, weights[1].Set(w[len(w)-filters:]))
+	x := make([]float32, 2*7*6*channels)
+	for i := range x {
+		x[i] = float32(math.Round(255*math.Abs(math.Sin(float64(3*i)))) / 255)
+	}
+	input := keras.NewTensor(x, 2, 7, 6, channels)
+	y, err := m.Predict(ctx, input)
+	check(t, err)
+	want, err := reference.Predict(ctx, input)
+	check(t, err)
+	if !y.Shape().Equal(want.Shape()) {
+		t.Fatalf("got shape %v, want %v", y.Shape(), want.Shape())
+	}
+	got := values(t, y)
+	for i, x := range values(t, want) {
+		if math.Abs(got[i]-x) > outputs/254+1e-5 {
+			t.Fatalf("output %d is %v, want %v", i, got[i], x)
+		}
+	}
+	for want, c := range map[string]*Convolution{"Size 0": {}, "Size 8": {Size: 8}} {
+		c.Array = &Crossbar{Units: 1}
+		if err := keras.Sequential(c).Build(7, 6, 1); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want %s in it", err, want)
+		}
+	}
+}
+
 func slicesOf(n int, x float64) []float64 {
 	all := make([]float64, n)
 	for i := range all {
