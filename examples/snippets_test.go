@@ -18,6 +18,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/doctor"
 	"github.com/mezzo-ml/mezzo/keras/saving"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
 	"github.com/mezzo-ml/mezzo/policy"
@@ -32,28 +33,29 @@ var ctx = context.Background()
 // snippets are pieces of code that pages show with their output, where no
 // example is that program. A page may leave out what it does not need.
 var snippets = map[string]func() error{
-	"setPolicy":      setPolicy,
-	"unknownDevice":  unknownDevice,
-	"effective":      effective,
-	"tensorFloat32":  tensorFloat32,
-	"slowProcessor":  slowProcessor,
-	"summary":        summary,
-	"headNote":       headNote,
-	"skippedSteps":   skippedSteps,
-	"atTheFloor":     atTheFloor,
-	"memoryPlan":     memoryPlan,
-	"nonFinite":      nonFinite,
-	"sickStep":       sickStep,
-	"healedStep":     healedStep,
-	"replayedStep":   replayedStep,
-	"changedStep":    changedStep,
-	"searchPolicies": searchPolicies,
-	"fromPyTorch":    fromPyTorch,
-	"debugNonFinite": debugNonFinite,
-	"explain":        explain,
-	"serve":          serve,
-	"keptBatch":      keptBatch,
-	"events":         events,
+	"setPolicy":       setPolicy,
+	"unknownDevice":   unknownDevice,
+	"effective":       effective,
+	"tensorFloat32":   tensorFloat32,
+	"slowProcessor":   slowProcessor,
+	"summary":         summary,
+	"headNote":        headNote,
+	"skippedSteps":    skippedSteps,
+	"lossScaleGroups": lossScaleGroups,
+	"atTheFloor":      atTheFloor,
+	"memoryPlan":      memoryPlan,
+	"nonFinite":       nonFinite,
+	"sickStep":        sickStep,
+	"healedStep":      healedStep,
+	"replayedStep":    replayedStep,
+	"changedStep":     changedStep,
+	"searchPolicies":  searchPolicies,
+	"fromPyTorch":     fromPyTorch,
+	"debugNonFinite":  debugNonFinite,
+	"explain":         explain,
+	"serve":           serve,
+	"keptBatch":       keptBatch,
+	"events":          events,
 }
 
 // runSnippetOf is what TestMain does in such a process.
@@ -185,6 +187,97 @@ func skippedSteps() error {
 		}
 		fmt.Printf("applied %-5v  next scale %-8.0f  gradient norm %-4.2f  skipped %d\n",
 			r.Applied, r.LossScale, r.GradientNorm, r.SkippedSteps)
+	}
+	return nil
+}
+
+// plate is 1,024 samples of 4 numbers, and what they cause: a pressure of about 300 Pa
+// and a strain of about 0.0001.
+func plate() *keras.Pipeline {
+	const n = 1024
+	x, pressure, strain := make([]float32, 4*n), make([]float32, n), make([]float32, n)
+	for i := range n {
+		for j := range 4 {
+			x[4*i+j] = float32(math.Sin(float64(7*i*(j+1) + 3*j)))
+		}
+		a, b, c, d := x[4*i], x[4*i+1], x[4*i+2], x[4*i+3]
+		pressure[i], strain[i] = 300*(a*b+c), 1e-4*(c*d-a)
+	}
+	return keras.FromTensors(keras.NewTensor(x, n, 4), keras.Tuple(keras.NewTensor(pressure, n, 1), keras.NewTensor(strain, n, 1)), nil)
+}
+
+// plateErrors are the root mean square errors of the outputs of a model.
+func plateErrors(m *keras.Model) (pressure, strain float64, err error) {
+	for b, err := range plate().Batch(1024).Batches() {
+		if err != nil {
+			return 0, 0, err
+		}
+		found, err := m.Predict(ctx, b.X)
+		if err != nil {
+			return 0, 0, err
+		}
+		var errs [2]float64
+		for i, y := range found.Unpack() {
+			if errs[i], err = y.Sub(b.Y.Unpack()[i]).Square().Mean().Sqrt().Item(); err != nil {
+				return 0, 0, err
+			}
+		}
+		pressure, strain = errs[0], errs[1]
+	}
+	return pressure, strain, nil
+}
+
+func lossScaleGroups() error {
+	for _, c := range []struct {
+		policy string
+		groups bool
+	}{{"float32", false}, {"mixed_float16", false}, {"mixed_float16", true}} {
+		policy.SetGlobal(c.policy)
+		tower := func(name string, unit float64) func(x *keras.Tensor) *keras.Tensor {
+			m := keras.Sequential(&layers.Dense{Units: 32, Activation: "tanh"}, &layers.Dense{Units: 1}).Named(name)
+			return func(x *keras.Tensor) *keras.Tensor {
+				return keras.Apply(&preprocessing.Rescaling{Scale: unit, DType: "float32"}, keras.Apply(m.Layer(), x))
+			}
+		}
+		x := keras.Input(4)
+		model, err := keras.NewModel(x, keras.Tuple(tower("pressure", 300)(x), tower("strain", 1e-4)(x)))
+		if err != nil {
+			return err
+		}
+		optimizer := &optimizers.LossScaleOptimizer{
+			Inner:  &optimizers.Adam{LearningRate: 0.01, Epsilon: 1e-15},
+			Groups: []optimizers.LossScaleGroup{{Layers: "strain", InitialScale: 1 << 24}},
+		}
+		if !c.groups {
+			optimizer.Groups = nil
+		}
+		if err := model.Compile(keras.CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: optimizer}); err != nil {
+			return err
+		}
+		data := plate()
+		if _, err := model.Fit(ctx, data, keras.FitConfig{BatchSize: 64, Epochs: 20, Verbose: keras.VerbositySilent}); err != nil {
+			return err
+		}
+		pressure, strain, err := plateErrors(model)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%-13s  errors %3.0f Pa and %.1e", c.policy, pressure, strain)
+		if c.policy == "mixed_float16" {
+			r, err := optimizer.Result()
+			if err != nil {
+				return err
+			}
+			fmt.Printf("  loss scale %.0f", r.LossScale)
+			groups, err := optimizer.GroupScales()
+			if err != nil {
+				return err
+			}
+			for _, g := range groups {
+				fmt.Printf(", of %s %.0f", g.Layers, g.LossScale)
+			}
+		}
+		fmt.Println()
 	}
 	return nil
 }

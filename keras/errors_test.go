@@ -210,6 +210,12 @@ var errorCases = map[string]func(t *testing.T) error{
 			other.ApplyGradients(o.GetUnscaledGradients(g), v)
 		})
 	},
+	"Loss scale of a layer that is not there": func(t *testing.T) error {
+		o := &optimizers.LossScaleOptimizer{Inner: &optimizers.SGD{}, Groups: []optimizers.LossScaleGroup{{Layers: "encoder"}}}
+		return scaledStepOf(t, o, func(_ *optimizers.LossScaleOptimizer, g []*keras.Tensor, v []*keras.Variable) {
+			o.ApplyGradients(o.GetUnscaledGradients(g), v)
+		})
+	},
 	"Metric read in a step": func(t *testing.T) (err error) {
 		mean := &metrics.Mean{}
 		step := keras.Function(func(x *keras.Tensor) *keras.Tensor {
@@ -305,8 +311,12 @@ func samples(n, width, classes int) *keras.Pipeline {
 }
 
 func scaledStep(t *testing.T, use func(*optimizers.LossScaleOptimizer, []*keras.Tensor, []*keras.Variable)) error {
+	return scaledStepOf(t, &optimizers.LossScaleOptimizer{Inner: &optimizers.SGD{}}, use)
+}
+
+// scaledStepOf is scaledStep of a given optimizer.
+func scaledStepOf(t *testing.T, opt *optimizers.LossScaleOptimizer, use func(*optimizers.LossScaleOptimizer, []*keras.Tensor, []*keras.Variable)) error {
 	m := classifier(t)
-	opt := &optimizers.LossScaleOptimizer{Inner: &optimizers.SGD{}}
 	loss := &losses.SparseCategoricalCrossentropy{FromLogits: true}
 	step := keras.Function(func(b keras.Batch) *keras.Tensor {
 		l := loss.Call(b.Y, m.Call(b.X))

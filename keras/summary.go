@@ -419,6 +419,9 @@ func (m *Model) precisionNotes() []string {
 	}
 	if m.training != nil && m.training.scaler != nil {
 		notes = append(notes, "Loss scaling: on, because a layer computes in float16")
+		for _, g := range m.training.scaler.Groups {
+			notes = append(notes, fmt.Sprintf("Layers %s have a loss scale of their own", g.Layers))
+		}
 	}
 	return notes
 }

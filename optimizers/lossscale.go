@@ -42,7 +42,13 @@ type LossScaleOptimizer struct {
 	// AllowUnscaledLoss accepts gradients of losses that did not come from
 	// GetScaledLoss, which are an error otherwise.
 	AllowUnscaledLoss bool
-	Name              string `default:"loss_scale_optimizer"` // starts the names of the state's variables
+	// Groups gives parts of the model loss scales of their own. Where no single scale
+	// fits, because small gradients of one layer become 0 at the largest scale at which
+	// those of another one do not overflow, two do. Keras has no such setting.
+	Groups []LossScaleGroup
+	Name   string `default:"loss_scale_optimizer"` // starts the names of the state's variables
+
+	groups []*groupScale // of Groups, in their order
 
 	scale     *tensor.Variable // float32
 	goodSteps *tensor.Variable // int64: good steps since the scale changed
@@ -53,8 +59,29 @@ type LossScaleOptimizer struct {
 
 // lossScale is the tag of tensors that a loss scale has multiplied.
 type lossScale struct {
-	by    *LossScaleOptimizer
-	scale *tensor.Tensor // the value that was used: ApplyGradients may change the variable in between
+	by     *LossScaleOptimizer
+	scale  *tensor.Tensor // the value that was used: ApplyGradients may change the variable in between
+	blocks *scaleBlocks   // nil: no Groups
+}
+
+// Blocks makes tensor.Gradients change the scale between Groups.
+func (l *lossScale) Blocks() tensor.Blocks {
+	if l.blocks == nil {
+		return nil
+	}
+	return l.blocks
+}
+
+// scalerOf is the optimizer that has unscaled a gradient, given a member of
+// GradientTag.UnscaledBy; nil for others.
+func scalerOf(by any) *LossScaleOptimizer {
+	switch by := by.(type) {
+	case *LossScaleOptimizer:
+		return by
+	case *lossScale:
+		return by.by
+	}
+	return nil
 }
 
 // ruled is the common interface of this package's optimizers.
@@ -92,6 +119,7 @@ func (o *LossScaleOptimizer) check(where string) *LossScaleOptimizer {
 			fail("%s: got %v, want %s", f.name, f.value, f.want)
 		}
 	}
+	o.checkGroups(s, fail)
 	return s
 }
 
@@ -113,12 +141,16 @@ func (o *LossScaleOptimizer) begin() {
 	o.consecutive = state("consecutive_skips", dtype.Int64, 0)
 	o.atFloor = state("skips_at_floor", dtype.Int64, 0)
 	o.norm = state("gradient_norm", dtype.Float32, 0)
+	o.beginGroups(s, state)
 }
 
 // Variables lists the loss scale, its counters, and the state of Inner.
 func (o *LossScaleOptimizer) Variables() []*tensor.Variable {
 	o.begin()
 	out := []*tensor.Variable{o.scale, o.goodSteps, o.applied, o.skipped, o.consecutive, o.atFloor, o.norm}
+	for _, g := range o.groups {
+		out = append(out, g.scale, g.goodSteps, g.overflows, g.pending)
+	}
 	if o.Inner != nil {
 		out = append(out, o.Inner.Variables()...)
 	}
@@ -152,6 +184,7 @@ func (o *LossScaleOptimizer) GetScaledLoss(loss *tensor.Tensor) *tensor.Tensor {
 		tensor.Fail(where, "the loss is already scaled")
 	}
 	tag := &lossScale{by: o, scale: o.scale.Value()}
+	tag.blocks = o.blocks(tag.scale)
 	loss = loss.Widen()
 	since := tensor.SequencePoint()
 	loss = tensor.TagScaled(loss.Mul(tag.scale.CastLike(loss)), tag)
@@ -174,7 +207,7 @@ func (o *LossScaleOptimizer) GetUnscaledGradients(grads []*tensor.Tensor) []*ten
 		switch {
 		case g.Err() != nil:
 			tensor.Fail(where, "gradient %d: %w", i, g.Err())
-		case tag == nil && slices.Contains(tensor.GradientTagOf(g).UnscaledBy, any(o)):
+		case tag == nil && slices.ContainsFunc(tensor.GradientTagOf(g).UnscaledBy, func(by any) bool { return scalerOf(by) == o }):
 			tensor.Fail(where, "gradient %d is already unscaled; call GetUnscaledGradients once", i)
 		case tensor.GradientTagOf(g).Scaled:
 			tensor.Fail(where, "gradient %d was scaled in another Function; call GetUnscaledGradients in the one that calls GetScaledLoss", i)
@@ -183,7 +216,11 @@ func (o *LossScaleOptimizer) GetUnscaledGradients(grads []*tensor.Tensor) []*ten
 		}
 		g = g.Widen()
 		since := tensor.SequencePoint()
-		g = tensor.Untag(g, o)
+		if tag.blocks == nil {
+			g = tensor.Untag(g, o)
+		} else { // ApplyGradients reads what has overflowed
+			g = tensor.Untag(g, tag)
+		}
 		out[i] = g.Div(tag.scale.CastLike(g))
 		tensor.Label(s.Name, since, out[i])
 	}
@@ -200,6 +237,7 @@ func (o *LossScaleOptimizer) ApplyGradients(grads []*tensor.Tensor, vars []*tens
 	p := partitionOf(o.Inner)
 	g, v := pairs(p, grads, vars)
 	o.scalesAll(s, g, v)
+	losses := o.losses(s, g)
 	in, own := o.Inner.(ruled)
 	if own {
 		in.scaledBy(in.setup(), o)
@@ -232,10 +270,11 @@ func (o *LossScaleOptimizer) ApplyGradients(grads []*tensor.Tensor, vars []*tens
 	tensor.PredicateStatistics(ok)
 
 	since = tensor.SequencePoint()
+	overflowed := o.overflowed(losses, ends != nil)
 	if ends == nil {
-		o.follow(s, ok)
+		o.follow(s, ok, overflowed)
 	} else {
-		tensor.Predicated(ends, func() { o.follow(s, ok) })
+		tensor.Predicated(ends, func() { o.follow(s, ok, overflowed) })
 	}
 	tensor.Label(s.Name, since, o.scale.Value())
 }
@@ -248,9 +287,9 @@ func (o *LossScaleOptimizer) scalesAll(s *LossScaleOptimizer, g []*tensor.Tensor
 	for i, t := range g {
 		m := tensor.GradientTagOf(t)
 		for _, by := range m.UnscaledBy {
-			if by == o {
+			if other := scalerOf(by); other == o {
 				own = true
-			} else if other, is := by.(*LossScaleOptimizer); is {
+			} else if other != nil {
 				tensor.Fail(where, "optimizer %s: the gradient of %s was scaled by another LossScaleOptimizer, %s, whose scale would not follow from it; "+
 					"scale all losses of a step with the one that applies their gradients", s.Name, v[i].Name(), withDefaults(other).Name)
 			}
@@ -281,9 +320,9 @@ func (b *state) scaledBy(s setup, o *LossScaleOptimizer) {
 	b.scaler, b.scaledIn = o, now
 }
 
-// follow records how scale and counters follow a step that was applied or
-// skipped.
-func (o *LossScaleOptimizer) follow(s *LossScaleOptimizer, ok *tensor.Tensor) {
+// follow records how scales and counters follow a step that was applied or
+// skipped. overflowed says which of Groups have overflowed.
+func (o *LossScaleOptimizer) follow(s *LossScaleOptimizer, ok *tensor.Tensor, overflowed []*tensor.Tensor) {
 	zero := tensor.Scalar(dtype.Int64, 0)
 	count := func(v *tensor.Variable, when, otherwise *tensor.Tensor) {
 		v.Assign(tensor.Where(when, v.Value().AddScalar(1), otherwise))
@@ -292,20 +331,45 @@ func (o *LossScaleOptimizer) follow(s *LossScaleOptimizer, ok *tensor.Tensor) {
 	count(o.applied, ok, o.applied.Value())
 	count(o.skipped, skipped, o.skipped.Value())
 	count(o.consecutive, skipped, zero)
+	// Whatever overflows outside of Groups is left for the scale of the loss.
+	lower := skipped
+	for i, g := range o.groups {
+		count(g.overflows, skipped.And(overflowed[i]), g.overflows.Value())
+		g.pending.Assign(zero)
+		lower = lower.And(overflowed[i].Not())
+	}
 	if o.Fixed { // its scale cannot get smaller
 		count(o.atFloor, skipped, zero)
 		return
 	}
-	scale := o.scale.Value()
 	least := tensor.Scalar(dtype.Float32, s.MinScale)
-	count(o.atFloor, skipped.And(scale.LessEqual(least)), zero)
+	atFloor := lower.And(o.scale.Value().LessEqual(least))
+	for i, g := range o.groups {
+		atFloor = atFloor.Or(skipped.And(overflowed[i]).And(g.scale.Value().LessEqual(least)))
+	}
+	count(o.atFloor, atFloor, zero)
+	s.followOne(o.scale, o.goodSteps, ok, lower)
+	for i, g := range o.groups {
+		s.followOne(g.scale, g.goodSteps, ok, skipped.And(overflowed[i]))
+	}
+}
 
-	good := o.goodSteps.Value().AddScalar(1)
+// followOne records how one scale follows a step. It decreases if lower; other skipped
+// steps leave it as it is.
+func (s *LossScaleOptimizer) followOne(scale, goodSteps *tensor.Variable, ok, lower *tensor.Tensor) {
+	zero := tensor.Scalar(dtype.Int64, 0)
+	now := scale.Value()
+	good := goodSteps.Value().AddScalar(1)
 	grown := good.GreaterEqual(tensor.Scalar(dtype.Int64, float64(s.DynamicGrowthSteps)))
-	larger := scale.MulScalar(s.Growth).MinimumScalar(s.MaxScale)
-	smaller := scale.MulScalar(s.Backoff).Maximum(least)
-	o.scale.Assign(tensor.Where(ok, tensor.Where(grown, larger, scale), smaller))
-	o.goodSteps.Assign(tensor.Where(ok.And(grown.Not()), good, zero))
+	larger := now.MulScalar(s.Growth).MinimumScalar(s.MaxScale)
+	smaller := now.MulScalar(s.Backoff).Maximum(tensor.Scalar(dtype.Float32, s.MinScale))
+	still, count := smaller, zero
+	if len(s.Groups) > 0 { // a step may be skipped because of another scale
+		still = tensor.Where(lower, smaller, now)
+		count = tensor.Where(lower, zero, goodSteps.Value())
+	}
+	scale.Assign(tensor.Where(ok, tensor.Where(grown, larger, now), still))
+	goodSteps.Assign(tensor.Where(ok, tensor.Where(grown, zero, good), count))
 }
 
 // SetLossScale sets the loss scale of the next steps and returns the present one. It

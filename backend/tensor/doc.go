@@ -68,7 +68,8 @@
 // the gradient passed through float16, and which optimizer has unscaled it. Applying
 // scaled gradients, unscaling twice, and float16 gradients without a scale fail
 // while recording. A plan serves only arguments with the tags that it was recorded
-// for. Under Predicated(finite, …) every Assign is masked by finite, and
+// for. A tag may have [Blocks]: parts of the backward pass with scales of their own.
+// Under Predicated(finite, …) every Assign is masked by finite, and
 // PredicateStatistics masks the assignments of Statistic variables in the forward
 // pass. So a skipped step changes only the loss scale, its counters, the gradient
 // norm, the states of random numbers and the totals of metrics.

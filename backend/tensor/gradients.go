@@ -88,7 +88,7 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 	}
 	one := Scalar(loss.typ.DType, 1)
 	one.scaled, one.trace = loss.scaled, loss.trace
-	out, through16, grad := differentiate([]*Tensor{loss}, []*Tensor{one}, at, &remat)
+	out, through16, grad := differentiate([]*Tensor{loss}, []*Tensor{one}, at, BlocksOf(loss), &remat)
 	ends := out
 	if loss.trace != nil {
 		for _, m := range loss.trace.means[pending:] { // of the backward pass, which no gradient leads to yet
@@ -113,9 +113,9 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 }
 
 // differentiate returns the gradients of roots with respect to the tensors at, and for
-// each whether it passed through float16; grad has those of all tensors between. It
-// records the applied rules in remat.
-func differentiate(roots, seeds, at []*Tensor, remat *rematerializer) (out []*Tensor, through16 []bool, grad map[*Tensor]*Tensor) {
+// each whether it passed through float16; grad has those of all tensors between. blocks,
+// if not nil, scale parts of it. It records the applied rules in remat.
+func differentiate(roots, seeds, at []*Tensor, blocks Blocks, remat *rematerializer) (out []*Tensor, through16 []bool, grad map[*Tensor]*Tensor) {
 	wanted := map[*Tensor]bool{}
 	for _, t := range at {
 		wanted[t] = true
@@ -125,7 +125,13 @@ func differentiate(roots, seeds, at []*Tensor, remat *rematerializer) (out []*Te
 	visit(func(t *Tensor) { all = append(all, t) }, roots...)
 	slices.SortFunc(all, bySeq)
 	needs := map[*Tensor]bool{}
+	in := map[*Tensor]int{} // blocks
 	for _, t := range all {
+		if t.op == op.Result {
+			in[t] = in[t.args[0]]
+		} else {
+			in[t] = block(blocks, t)
+		}
 		n := wanted[t]
 		if !t.stop && t.op.Info().Grad {
 			for _, a := range t.sources() {
@@ -136,13 +142,14 @@ func differentiate(roots, seeds, at []*Tensor, remat *rematerializer) (out []*Te
 	}
 	grad = map[*Tensor]*Tensor{}
 	for i, r := range roots {
-		switch {
-		case !needs[r]:
-		case grad[r] != nil:
-			grad[r] = grad[r].Add(seeds[i])
-		default:
-			grad[r] = seeds[i]
+		if !needs[r] {
+			continue
 		}
+		g := cross(blocks, seeds[i], 0, in[r])
+		if grad[r] != nil {
+			g = grad[r].Add(g)
+		}
+		grad[r] = g
 	}
 	parts := map[*Tensor][]partGradient{} // of operations with several results
 	float16 := map[*Tensor]bool{}         // its gradient passed through float16
@@ -199,6 +206,7 @@ func differentiate(roots, seeds, at []*Tensor, remat *rematerializer) (out []*Te
 			if !p.typ.Equal(a.typ) {
 				Fail("Gradients", "the gradient of argument %d of %v is %v, want %v", i, t.op, p.typ, a.typ) // a mistake in the table
 			}
+			p = cross(blocks, p, in[t], in[a])
 			if old := grad[a]; old != nil {
 				p = old.Add(p)
 			}
@@ -211,7 +219,11 @@ func differentiate(roots, seeds, at []*Tensor, remat *rematerializer) (out []*Te
 		remat.ruleApplied(g)
 	}
 	for _, t := range at {
-		out, through16 = append(out, grad[t]), append(through16, float16[t])
+		g := grad[t]
+		if g != nil {
+			g = cross(blocks, g, in[t], 0)
+		}
+		out, through16 = append(out, g), append(through16, float16[t])
 	}
 	return out, through16, grad
 }

@@ -377,7 +377,7 @@ func loopGradient(t *Tensor, parts []partGradient, needs map[*Tensor]bool) []*Te
 		for i, g := range states[:l.States] {
 			roots, seeds = append(roots, values[l.Results[l.Outputs+i]]), append(seeds, g)
 		}
-		grads, _, _ := differentiate(roots, seeds, at, &rematerializer{})
+		grads, _, _ := differentiate(roots, seeds, at, nil, &rematerializer{})
 		for i, g := range grads {
 			if g == nil {
 				g = Zeros(at[i].typ.DType).BroadcastTo(at[i].typ.Shape...)

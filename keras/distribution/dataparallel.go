@@ -127,6 +127,10 @@ func (d *DataParallel) sum(partials [][]*tensor.Tensor, by []*tensor.Tensor, o t
 	if len(at) == 0 {
 		return out
 	}
+	if slices.ContainsFunc(given, func(t *tensor.Tensor) bool { return tensor.BlocksOf(t) != nil }) {
+		// Each rank would lower other scales.
+		tensor.Fail("AllReduce", "the loss has a LossScaleOptimizer with Groups, which several ranks do not have; leave out Groups")
+	}
 	order := tensor.RecordedOrder(given)
 	sorted := make([][]*tensor.Tensor, len(partials))
 	for p, ts := range partials {

@@ -409,6 +409,25 @@ func TestDistributedErrors(t *testing.T) {
 	}
 }
 
+// TestDistributedGroups: ranks would decrease different scales of groups of layers.
+func TestDistributedGroups(t *testing.T) {
+	err := distribution.Local(t.Context(), 2, func(ctx context.Context, g *distribution.Group) error {
+		m := keras.Sequential(&layers.Dense{Units: 4, DType: "mixed_float16", Name: "first"}, &layers.Dense{Units: 1})
+		o := &optimizers.LossScaleOptimizer{Inner: &optimizers.SGD{}, Groups: []optimizers.LossScaleGroup{{Layers: "first"}}}
+		err := m.Compile(keras.CompileConfig{Optimizer: o, Loss: &losses.MeanSquaredError{}, Distribution: &distribution.DataParallel{Group: g}})
+		if err == nil {
+			ones := func(shape ...int) *keras.Tensor {
+				return keras.NewTensor(slices.Repeat([]float32{1}, 8*shape[1]), shape...)
+			}
+			_, err = m.Fit(ctx, keras.FromTensors(ones(8, 3), ones(8, 1), nil), keras.FitConfig{Output: io.Discard})
+		}
+		return err
+	})
+	if want := "the loss has a LossScaleOptimizer with Groups, which several ranks do not have; leave out Groups"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q in it", err, want)
+	}
+}
+
 // TestDistributedPoison: an index out of range in the rows of one rank ends the training of
 // all, with an error that names the rank and the layer.
 func TestDistributedPoison(t *testing.T) {
