@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/examples/models"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
 	"github.com/mezzo-ml/mezzo/keras/doctor"
@@ -42,6 +43,7 @@ var snippets = map[string]func() error{
 	"headNote":        headNote,
 	"skippedSteps":    skippedSteps,
 	"lossScaleGroups": lossScaleGroups,
+	"adaptiveFloat8":  adaptiveFloat8,
 	"atTheFloor":      atTheFloor,
 	"memoryPlan":      memoryPlan,
 	"nonFinite":       nonFinite,
@@ -278,6 +280,59 @@ func lossScaleGroups() error {
 			}
 		}
 		fmt.Println()
+	}
+	return nil
+}
+
+// inUnits multiplies the last axis by units, in float32.
+type inUnits struct {
+	units []float32
+	layers.Base
+}
+
+func (*inUnits) Config() layers.Config       { return layers.Config{DType: "float32"} }
+func (*inUnits) Build(...layers.Shape) error { return nil }
+func (l *inUnits) Call(_ layers.Pass, x *keras.Tensor) *keras.Tensor {
+	return x.Mul(keras.NewTensor(l.units, 1, len(l.units)))
+}
+
+func adaptiveFloat8() error {
+	for _, name := range []string{"mixed_bfloat16", "mixed_float8", "mixed_float8_adaptive"} {
+		policy.SetGlobal(name)
+		x := keras.Input(4)
+		h := keras.Apply(&layers.Dense{Units: 64, Activation: "tanh"}, x)
+		y := keras.Apply(&inUnits{units: []float32{1e3, 1e-4}}, keras.Apply(&layers.Dense{Units: 2, Name: "head"}, h))
+		model, err := keras.NewModel(x, keras.Apply(&models.Unstack{}, y))
+		if err != nil {
+			return err
+		}
+		err = model.Compile(keras.CompileConfig{
+			Loss:      &losses.MeanSquaredError{},
+			Optimizer: &optimizers.Adam{LearningRate: 0.01, Epsilon: 1e-15},
+		})
+		if err != nil {
+			return err
+		}
+		data := plate()
+		if _, err := model.Fit(ctx, data, keras.FitConfig{BatchSize: 64, Epochs: 20, Verbose: keras.VerbositySilent}); err != nil {
+			return err
+		}
+		scores, err := model.Evaluate(ctx, data.Batch(64))
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%-21s  errors %3.0f Pa and %.1e\n", name, math.Sqrt(scores[1].Value), math.Sqrt(scores[2].Value))
+		if name == "mixed_float8_adaptive" {
+			var text bytes.Buffer
+			if err := model.Summary(&text); err != nil {
+				return err
+			}
+			for line := range bytes.Lines(text.Bytes()) {
+				if i := bytes.Index(line, []byte("Formats")); i >= 0 {
+					fmt.Printf("%s", line[i:])
+				}
+			}
+		}
 	}
 	return nil
 }

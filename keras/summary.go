@@ -423,5 +423,43 @@ func (m *Model) precisionNotes() []string {
 			notes = append(notes, fmt.Sprintf("Layers %s have a loss scale of their own", g.Layers))
 		}
 	}
-	return notes
+	return append(notes, m.float8Notes()...)
+}
+
+// float8Notes says which formats mixed_float8_adaptive has chosen.
+func (m *Model) float8Notes() []string {
+	count := map[layers.Float8Format]int{}
+	var wide []string
+	var visit func(ls []layers.Layer)
+	visit = func(ls []layers.Layer) {
+		for _, l := range ls {
+			if inner := ModelOf(l); inner != nil {
+				visit(inner.Layers())
+				continue
+			}
+			b := layers.BaseOf(l)
+			visit(b.Sublayers())
+			if !b.Policy().Adaptive {
+				continue
+			}
+			formats, ok, err := layers.Float8Formats(l)
+			if err != nil || !ok { // while it trains, or a layer without products
+				continue
+			}
+			for i, f := range formats {
+				if count[f]++; f == layers.Wide16 {
+					wide = append(wide, b.Path()+" "+[]string{"inputs", "kernel", "gradients"}[i])
+				}
+			}
+		}
+	}
+	visit(m.Layers())
+	if len(count) == 0 {
+		return nil
+	}
+	note := fmt.Sprintf("Formats of 8-bit products: %d tensors in E4M3, %d in E5M2, %d in bfloat16", count[layers.E4M3], count[layers.E5M2], count[layers.Wide16])
+	if len(wide) > 0 {
+		note += ": " + strings.Join(wide, ", ")
+	}
+	return []string{note}
 }

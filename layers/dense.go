@@ -29,7 +29,6 @@ type Dense struct {
 	Base
 	PassesMask
 	kernel, bias *Weight
-	float8       *float8    // nil: not its policy
 	quantized    *quantized // nil: not its policy
 	activation   activations.Func
 }
@@ -69,7 +68,7 @@ func (d *Dense) Build(in ...Shape) (err error) {
 	if d.quantized, err = d.addQuantized(d.kernel, Shape{c.Units}); err != nil {
 		return err
 	}
-	d.float8, err = d.addFloat8()
+	err = d.addFloat8()
 	return err
 }
 

@@ -36,7 +36,6 @@ type EinsumDense struct {
 
 	Base
 	kernel, bias *Weight
-	float8       *float8    // nil: not its policy
 	quantized    *quantized // nil: not its policy
 	activation   activations.Func
 	equation     equation
@@ -108,7 +107,7 @@ func (e *EinsumDense) Build(in ...Shape) error {
 	if e.quantized, err = e.addQuantized(e.kernel, eq.alongResult(shape)); err != nil {
 		return err
 	}
-	e.float8, err = e.addFloat8()
+	err = e.addFloat8()
 	return err
 }
 

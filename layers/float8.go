@@ -1,7 +1,6 @@
 package layers
 
 import (
-	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
@@ -18,37 +17,42 @@ type float8 struct {
 	inputs, kernel, gradient float8Scale
 }
 
+// scales lists them in the order of their weights.
+func (f *float8) scales() []*float8Scale { return []*float8Scale{&f.inputs, &f.kernel, &f.gradient} }
+
 // float8Scale is the divisor of a tensor before it is rounded.
 type float8Scale struct {
+	name           string
 	scale, history *Weight
-	largest        float64
-	round          func(*tensor.Tensor) *tensor.Tensor
+	format         Float8Format // that it is rounded to; the first one if choice is not nil
+	choice         *Weight      // of policy mixed_float8_adaptive: see float8choice.go
 }
 
-// addFloat8 adds the scales of a layer with a kernel, or returns nil if its policy has
-// no 8-bit floats. It must be called in Build, after the other weights are added.
-func (b *Base) addFloat8() (*float8, error) {
+// addFloat8 adds the scales of a layer with a kernel if its policy has 8-bit floats. It
+// must be called in Build, after the other weights are added.
+func (b *Base) addFloat8() error {
 	if !b.policy.Float8 {
-		return nil, nil
+		return nil
 	}
 	f := &float8{
-		inputs:   float8Scale{largest: dtype.MaxE4M3, round: tensor.RoundE4M3},
-		kernel:   float8Scale{largest: dtype.MaxE4M3, round: tensor.RoundE4M3},
-		gradient: float8Scale{largest: dtype.MaxE5M2, round: tensor.RoundE5M2},
+		inputs:   float8Scale{name: "inputs", format: E4M3},
+		kernel:   float8Scale{name: "kernel", format: E4M3},
+		gradient: float8Scale{name: "outputs_grad", format: E5M2},
 	}
-	for _, s := range []struct {
-		name string
-		of   *float8Scale
-	}{{"inputs", &f.inputs}, {"kernel", &f.kernel}, {"outputs_grad", &f.gradient}} {
+	for _, s := range f.scales() {
 		var err error
-		if s.of.scale, err = b.AddWeight(s.name+"_scale", Shape{}, "ones", Statistic(), KeepDType()); err != nil {
-			return nil, err
+		if s.scale, err = b.AddWeight(s.name+"_scale", Shape{}, "ones", Statistic(), KeepDType()); err != nil {
+			return err
 		}
-		if s.of.history, err = b.AddWeight(s.name+"_amax_history", Shape{amaxHistory}, "zeros", Statistic(), KeepDType()); err != nil {
-			return nil, err
+		if s.history, err = b.AddWeight(s.name+"_amax_history", Shape{amaxHistory}, "zeros", Statistic(), KeepDType()); err != nil {
+			return err
 		}
 	}
-	return f, nil
+	b.float8 = f
+	if b.policy.Adaptive {
+		return b.addFloat8Choices(f)
+	}
+	return nil
 }
 
 // product is multiply(x, kernel), with a result in the type of x. The operands
@@ -63,19 +67,20 @@ func (f *float8) product(p Pass, x *tensor.Tensor, kernel *Weight, multiply func
 	}
 	k := kernel.Variable.Value() // rounded once, from the stored type
 	ofX, ofK, ofG := f.inputs.scale.Value(), f.kernel.scale.Value(), f.gradient.scale.Value()
+	roundX, roundK, roundG := f.inputs.rounding(), f.kernel.rounding(), f.gradient.rounding()
 	if p.Training {
 		f.inputs.observe(x)
 		f.kernel.observe(k)
 	}
 	z := multiply(
-		straight(f.inputs.quantize(x, ofX).Cast(x.DType()), x, ofG.Mul(ofK)),
-		straight(f.kernel.quantize(k, ofK).Cast(x.DType()), k, ofG.Mul(ofX)))
+		straight(quantize(x, ofX, roundX).Cast(x.DType()), x, ofG.Mul(ofK)),
+		straight(quantize(k, ofK, roundK).Cast(x.DType()), k, ofG.Mul(ofX)))
 	y := z.Widen().CastLike(ofX).Mul(ofX.Mul(ofK)).Cast(x.DType())
 	return y.WithGradient(func(g *tensor.Tensor) []*tensor.Tensor {
 		if p.Training {
 			f.gradient.observe(g)
 		}
-		return []*tensor.Tensor{f.gradient.quantize(g, ofG).Cast(z.DType())}
+		return []*tensor.Tensor{quantize(g, ofG, roundG).Cast(z.DType())}
 	}, z)
 }
 
@@ -87,9 +92,9 @@ func straight(q, x, scales *tensor.Tensor) *tensor.Tensor {
 	}, x)
 }
 
-// quantize divides t by scale and rounds it to 8 bits.
-func (s *float8Scale) quantize(t, scale *tensor.Tensor) *tensor.Tensor {
-	return s.round(t.CastLike(scale).Div(scale))
+// quantize divides t by scale and rounds it.
+func quantize(t, scale *tensor.Tensor, round func(*tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
+	return round(t.CastLike(scale).Div(scale))
 }
 
 // observe puts the largest magnitude of t into the history, and makes the scale
@@ -104,7 +109,11 @@ func (s *float8Scale) observe(t *tensor.Tensor) {
 	// The newest in front, as Keras has it; the others go round.
 	now := tensor.Concat(0, t.Abs().Max().CastLike(old).Reshape(1), old.Slice(0, 2, amaxHistory), old.Slice(0, 0, 1))
 	s.history.Assign(now)
-	up := tensor.Scalar(old.DType(), s.largest).Div(now.Max())
+	up := tensor.Scalar(old.DType(), s.format.Largest()).Div(now.Max())
 	good := up.IsFinite().And(up.GreaterScalar(0))
+	if s.choice != nil {
+		s.choose(t, now.Max(), good)
+		return
+	}
 	s.scale.Assign(tensor.Where(good, up.Reciprocal(), s.scale.Value()))
 }

@@ -153,6 +153,7 @@ type Base struct {
 	owner      *Base // of a sublayer
 	activityOf regularizers.Regularizer
 	observe    func(x *tensor.Tensor) // see Observe
+	float8     *float8                // of Dense and EinsumDense; nil: not their policy
 }
 
 func (b *Base) base() *Base { return b }

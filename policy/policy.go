@@ -40,6 +40,10 @@ const (
 	MixedBFloat16 = "mixed_bfloat16" // computes in bfloat16, stores float32
 	MixedFloat32  = "mixed_float32"  // computes in float32, stores float64; Keras has no such policy
 	MixedFloat8   = "mixed_float8"   // mixed_bfloat16 with products of 8-bit floats in Dense and EinsumDense
+
+	// MixedFloat8Adaptive is mixed_float8 with a format for each tensor that is chosen
+	// while training, of E4M3, E5M2 and bfloat16. Keras has no such policy.
+	MixedFloat8Adaptive = "mixed_float8_adaptive"
 )
 
 // Policy is a pair of element types (Keras: DTypePolicy). Policies are
@@ -51,6 +55,8 @@ type Policy struct {
 	// Float8 makes Dense and EinsumDense multiply 8-bit floats (Keras: the
 	// quantization mode "float8").
 	Float8 bool
+	// Adaptive makes layers with Float8 choose the format of each tensor while training.
+	Adaptive bool
 	// Auto is the 16-bit type that operations of float32 layers may compute in, or
 	// Invalid: see the function Auto.
 	Auto dtype.DType
@@ -76,7 +82,7 @@ func (p Policy) Mixed() bool { return p.Compute.Size() < p.Variable.Size() }
 // Parse returns the policy with that name. mixed_float16 and mixed_bfloat16
 // compute in 16 bits with float32 variables, mixed_float32 in float32 with float64
 // variables. A float type, such as float32 or bfloat16, is used for both. mixed_float8 is mixed_bfloat16 with 8-bit
-// products in Dense and EinsumDense. float8_from_P, Keras's form, adds 8-bit
+// products in Dense and EinsumDense, and mixed_float8_adaptive chooses their formats. float8_from_P, Keras's form, adds 8-bit
 // products to another policy P. int8_from_P is the policy of layers that Model.Quantize has
 // quantized, and int8_static_from_P of convolutions that Model.QuantizeStatic has
 // quantized; P computes in float32 or bfloat16. auto_float16 and auto_bfloat16 are the
@@ -91,6 +97,8 @@ func Parse(name string) (Policy, error) {
 		return Policy{Name: name, Compute: dtype.Float32, Variable: dtype.Float64}, nil
 	case "mixed_float8":
 		return Policy{Name: name, Compute: dtype.BFloat16, Variable: dtype.Float32, Float8: true}, nil
+	case MixedFloat8Adaptive:
+		return Policy{Name: name, Compute: dtype.BFloat16, Variable: dtype.Float32, Float8: true, Adaptive: true}, nil
 	case AutoFloat16:
 		return Policy{Name: name, Compute: dtype.Float32, Variable: dtype.Float32, Auto: dtype.Float16}, nil
 	case AutoBFloat16:
@@ -165,7 +173,7 @@ func (p Policy) Source() string {
 		return strings.TrimPrefix(strings.TrimPrefix(p.Name, int8From), int8StaticFrom)
 	case !p.Float8:
 		return p.Name
-	case p.Name == "mixed_float8":
+	case p.Name == "mixed_float8" || p.Adaptive:
 		return "mixed_bfloat16"
 	}
 	return strings.TrimPrefix(p.Name, float8From)

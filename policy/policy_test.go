@@ -46,20 +46,21 @@ func TestParse(t *testing.T) {
 
 func TestFloat8(t *testing.T) {
 	for name, want := range map[string]Policy{
-		"mixed_float8":               {"mixed_float8", dtype.BFloat16, dtype.Float32, true, dtype.Invalid, false, false},
-		"float8_from_mixed_bfloat16": {"float8_from_mixed_bfloat16", dtype.BFloat16, dtype.Float32, true, dtype.Invalid, false, false},
-		"float8_from_float32":        {"float8_from_float32", dtype.Float32, dtype.Float32, true, dtype.Invalid, false, false},
+		"mixed_float8":               {Name: "mixed_float8", Compute: dtype.BFloat16, Variable: dtype.Float32, Float8: true},
+		"mixed_float8_adaptive":      {Name: "mixed_float8_adaptive", Compute: dtype.BFloat16, Variable: dtype.Float32, Float8: true, Adaptive: true},
+		"float8_from_mixed_bfloat16": {Name: "float8_from_mixed_bfloat16", Compute: dtype.BFloat16, Variable: dtype.Float32, Float8: true},
+		"float8_from_float32":        {Name: "float8_from_float32", Compute: dtype.Float32, Variable: dtype.Float32, Float8: true},
 	} {
 		if p, err := Parse(name); err != nil || p != want {
 			t.Errorf("Parse(%q): got %v, %v, want %v", name, p, err, want)
 		}
 	}
-	for name, want := range map[string]string{"mixed_float8": "mixed_bfloat16", "float8_from_mixed_float16": "mixed_float16", "float32": "float32"} {
+	for name, want := range map[string]string{"mixed_float8": "mixed_bfloat16", "mixed_float8_adaptive": "mixed_bfloat16", "float8_from_mixed_float16": "mixed_float16", "float32": "float32"} {
 		if p, err := Parse(name); err != nil || p.Source() != want {
 			t.Errorf("Source of %q: got %q, %v, want %q", name, p.Source(), err, want)
 		}
 	}
-	for _, name := range []string{"float8_from_", "float8_from_mixed_float8", "float8_from_float8_from_float32", "float8_from_int32"} {
+	for _, name := range []string{"float8_from_", "float8_from_mixed_float8", "float8_from_mixed_float8_adaptive", "float8_from_float8_from_float32", "float8_from_int32"} {
 		_, err := Parse(name)
 		if want := `policy: unknown policy "` + name + `"; want one such as float8_from_mixed_bfloat16`; err == nil || err.Error() != want {
 			t.Errorf("Parse(%q): got error %v, want %s", name, err, want)

@@ -591,7 +591,7 @@ func asJSON(v any) string {
 
 // policyObject is a policy as Keras writes it.
 func policyObject(name string) object {
-	if p, err := policy.Parse(name); err == nil && p.Float8 {
+	if p, err := policy.Parse(name); err == nil && p.Float8 && !p.Adaptive {
 		return object{Module: "keras.dtype_policies", Class: "QuantizedFloat8DTypePolicy", Config: map[string]any{
 			"mode": "float8", "source_name": p.Source(), "amax_history_length": amaxHistory}}
 	}
@@ -603,7 +603,7 @@ func policyObject(name string) object {
 		return object{Module: "keras.dtype_policies", Class: "QuantizedDTypePolicy", Config: map[string]any{
 			"mode": mode, "source_name": p.Source()}}
 	}
-	if p, err := policy.Parse(name); err == nil {
+	if p, err := policy.Parse(name); err == nil && !p.Adaptive { // which Keras does not have
 		name = p.Source()
 	}
 	return object{Module: "keras", Class: "DTypePolicy", Config: map[string]any{"name": name}}

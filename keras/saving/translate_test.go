@@ -100,6 +100,12 @@ func TestFloat8Policy(t *testing.T) {
 			t.Errorf("got policy %q, want %q", d, c.read)
 		}
 	}
+	// Keras has no such policy: it keeps its name, with which Mezzo reads it.
+	const adaptive = "mixed_float8_adaptive"
+	o := policyObject(adaptive)
+	if read, err := policyOf(map[string]any{"class_name": o.Class, "config": o.Config}); read != adaptive || err != nil {
+		t.Errorf("got policy %q, %v, want %q", read, err, adaptive)
+	}
 	_, err := policyOf(map[string]any{"class_name": "QuantizedFloat8DTypePolicy",
 		"config": map[string]any{"source_name": "float32", "amax_history_length": json.Number("16")}})
 	if want := "amax_history_length is 16, want 1024"; err == nil || err.Error() != want {
