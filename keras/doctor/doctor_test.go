@@ -225,7 +225,7 @@ func TestPatientsAuto(t *testing.T) {
 	var healthy []string
 	for i := range patients {
 		p := patients[i]
-		if p.policy != "mixed_float16" || p.kind == doctor.Healthy {
+		if p.policy != "mixed_float16" || p.kind == doctor.Healthy || !*every && i%3 != 2 {
 			continue
 		}
 		p.policy = policy.Auto(keras.Float16)
@@ -245,7 +245,7 @@ func TestPatientsAuto(t *testing.T) {
 			}
 		})
 	}
-	if got, want := strings.Join(healthy, ""), "07 08 09 10 18 27 30 31 34 36 37 39 40 41 49 50 56 57 58 "; got != want {
+	if got, want := strings.Join(healthy, ""), "07 08 09 10 18 27 30 31 34 36 37 39 40 41 49 50 56 57 58 "; *every && got != want {
 		t.Errorf("healthy without a look at data: got %s, want %s", got, want)
 	}
 }

@@ -27,16 +27,20 @@ var caches = func() (names []string) {
 	return names
 }()
 
-// configs are what scenarios run under: for each level, caches and passes on and
-// off; of all, the second of the first level is the reference, which computes
+// configs are what scenarios run under: for each level (the lowest and the highest one,
+// without -every), caches and passes on and off; of all, the second of the first level is the reference, which computes
 // with plain Go and keeps nothing. Other levels keep plans and programs.
 func configs(t testing.TB) (byLevel [][]config) {
 	words, err := levels()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if testing.Short() && *device == "cpu" {
+	switch {
+	case *device != "cpu":
+	case testing.Short():
 		words = words[len(words)-1:]
+	case !*every && !*full && len(words) > 2:
+		words = []string{words[0], words[len(words)-1]}
 	}
 	devices := slices.Repeat([]string{"cpu"}, len(words))
 	if *device != "cpu" {
@@ -67,8 +71,9 @@ func configs(t testing.TB) (byLevel [][]config) {
 // processor, with caches and passes on and off. Within an instruction set all
 // bits agree, and all agree with the reference within the tolerances.
 //
-// Each scenario runs under one policy: scenario i under number i modulo 3. With
-// -every, which CI sets, it runs under all three.
+// Each scenario runs under one policy: scenario i under number i modulo 3, in plain Go
+// and on the highest level. With -every, which CI sets, it runs under all three, on all
+// levels.
 func TestScenarios(t *testing.T) {
 	byLevel := configs(t)
 	for i, s := range scenarios {
