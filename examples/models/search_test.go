@@ -60,8 +60,8 @@ func TestSearchMeasured(t *testing.T) {
 	}
 	for _, c := range searches(t, [2]int{32, 64}, 128, models.RossmannCategories, 16, 512, 2048) {
 		t.Run(c.name, func(t *testing.T) {
-			first := c.search(t, doctor.SearchConfig{Steps: 20})
-			c.same(t, first, c.search(t, doctor.SearchConfig{Steps: 20, Times: first.Times}))
+			first := c.search(t, doctor.SearchConfig{Steps: 10})
+			c.same(t, first, c.search(t, doctor.SearchConfig{Steps: 10, Times: first.Times}))
 		})
 	}
 }
