@@ -13,9 +13,7 @@ import (
 // TestCubins: a GPU takes what is compiled for its major version, and PTX where
 // there is nothing or the driver must not take it.
 func TestCubins(t *testing.T) {
-	if os.Getenv("MEZZO_CUDA_TEST") == "gpu" {
-		t.Skip("describes machines of the fake driver")
-	}
+	fakeOnly(t)
 	for _, c := range []struct{ name, env, want string }{
 		{"same", "FAKECUDA_CAPABILITY=90", "sm_90"},
 		{"newer minor version", "FAKECUDA_CAPABILITY=86", "sm_80"},

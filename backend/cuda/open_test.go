@@ -22,9 +22,7 @@ import (
 // TestOpenErrors: a machine without a usable GPU gets an error that says why.
 // The driver is opened once in a process, so each machine is one of its own.
 func TestOpenErrors(t *testing.T) {
-	if os.Getenv("MEZZO_CUDA_TEST") == "gpu" {
-		t.Skip("describes machines of the fake driver")
-	}
+	fakeOnly(t)
 	for _, c := range []struct {
 		name    string
 		env     []string
@@ -67,9 +65,7 @@ func TestOpenOnce(t *testing.T) {
 // TestSearch: every machine says what was looked for. Each is a process of its
 // own.
 func TestSearch(t *testing.T) {
-	if os.Getenv("MEZZO_CUDA_TEST") == "gpu" {
-		t.Skip("describes machines of the fake driver")
-	}
+	fakeOnly(t)
 	for _, c := range []struct {
 		name string
 		env  []string

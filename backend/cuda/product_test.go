@@ -342,8 +342,9 @@ func TestReluOfMaximum(t *testing.T) {
 // threads of a block in other orders, and as on a GPU whose Tensor Cores are
 // not used.
 func TestOwnProducts(t *testing.T) {
-	if os.Getenv("MEZZO_CUDA_LIBS") == "-" || os.Getenv("MEZZO_CUDA_TEST") == "gpu" {
-		t.Skip("describes machines of the fake driver")
+	fakeOnly(t)
+	if os.Getenv("MEZZO_CUDA_LIBS") == "-" {
+		t.Skip("runs itself without the library")
 	}
 	t.Parallel()
 	products := "^(TestProduct|TestReluKeepsNaN|TestConformance)$/^(exact.*|MatMul|Training)$"
