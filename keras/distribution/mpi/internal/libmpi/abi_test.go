@@ -3,6 +3,7 @@ package libmpi
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -38,14 +39,25 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-// TestOpen: the error names every library that was tried.
+// TestOpen: the error names every library that was tried, also while goroutines move
+// between threads.
 func TestOpen(t *testing.T) {
-	_, err := Open("libmpi-a.so", "libmpi-b.so")
-	if err == nil || !strings.Contains(err.Error(), "libmpi-a.so") || !strings.Contains(err.Error(), "libmpi-b.so") {
-		t.Errorf("got %v", err)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 500 {
+				_, err := Open("libmpi-a.so", "libmpi-b.so")
+				if err == nil || !strings.Contains(err.Error(), "libmpi-a.so") || !strings.Contains(err.Error(), "libmpi-b.so") {
+					t.Errorf("got %v", err)
+					return
+				}
+				var e *Error
+				if errors.As(err, &e) {
+					t.Errorf("got %#v: no function was called", e)
+					return
+				}
+			}
+		})
 	}
-	var e *Error
-	if errors.As(err, &e) {
-		t.Errorf("got %#v: no function was called", e)
-	}
+	all.Wait()
 }

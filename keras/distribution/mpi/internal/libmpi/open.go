@@ -14,6 +14,10 @@ import (
 // searches, or paths. The error says what was tried. Loading a library that is no MPI
 // library is an error, and no other is tried.
 func Open(names ...string) (*Library, error) {
+	// The C library keeps the text of an error for the thread that got it: a goroutine that
+	// moves to another one between dlopen and dlerror finds none.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	var tried []error
 	for _, name := range names {
 		// RTLD_GLOBAL: Open MPI loads components that look for its symbols.
