@@ -99,6 +99,12 @@ func newColumnScan[T lanes.Real](b *exec.Builder, k *scan[T]) exec.Kernel {
 	inputs := k.inputBytes()
 	c := &columnScan[T]{scan: k, width: tiling.Even(k.units, tiling.CeilDiv(k.units, tiling.MinChunks), k.products[0].tiles.NR)}
 	c.inputs.columnScan = c
+	// The batch is one block; a scan by rows has several.
+	k.padded = tiling.RoundUp(k.batch, k.unit())
+	for i := range k.atGates {
+		k.atGates[i] = k.block()
+	}
+	b.ReserveScratch(k.scratch)
 	for i := range k.steps {
 		c.tasks = append(c.tasks, columnStep[T]{c, i})
 	}

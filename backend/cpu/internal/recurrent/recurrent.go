@@ -131,19 +131,18 @@ func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units int,
 		k.cells = cellsOf(d, units)
 	}
 	shared, masks := product.FlagBytes, true
-	unit = 1
 	for _, c := range blocks {
 		p := newStepProduct[T](c.position, d, c.rows, k.gates*units, c.from, c.n, trans, k.rows, split, &shared)
 		k.products = append(k.products, p)
-		unit, masks = max(unit, p.unit()), masks && p.masks()
+		masks = masks && p.masks()
 		k.tiles = k.tiles || p.set != nil && (p.panels != nil || p.tiles.Begin != nil)
 	}
-	k.padded = tiling.RoundUp(k.rows, unit)
+	k.padded = tiling.RoundUp(k.rows, k.unit())
 	k.wide = units
 	if !masks {
 		k.wide = tiling.RoundUp(units, k.products[0].tiles.NR)
 	}
-	k.native = d.Size() == lanes.SizeOf[T]() && k.wide == units && unit == 1
+	k.native = d.Size() == lanes.SizeOf[T]() && k.wide == units && k.unit() == 1
 	ld := 0
 	for i := range k.products {
 		ld = max(ld, k.products[i].ld)
@@ -154,6 +153,15 @@ func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units int,
 	}
 	k.take(lanes.SizeOf[T]() * k.gates * units) // also holds a row of the kernel
 	k.operand = k.takeBytes(product.FlagBytes + max(k.padded, scanRows)*ld)
+}
+
+// unit returns the multiple that rows of a block are padded to.
+func (k *recurrence[T]) unit() int {
+	unit := 1
+	for i := range k.products {
+		unit = max(unit, k.products[i].unit())
+	}
+	return unit
 }
 
 // take reserves scratch memory for n elements and returns its offset.
