@@ -23,7 +23,8 @@ import (
 // the first value of the backward pass overflowed decreases; if that was outside of all
 // groups, the scale of the loss does. Each scale counts good steps of its own.
 // DynamicGrowthSteps, Growth, Backoff, MinScale, MaxScale and Fixed are those of the
-// optimizer.
+// optimizer. With data parallelism the first overflow of the backward passes of all ranks
+// counts, so scales are the same on all of them.
 type LossScaleGroup struct {
 	// Layers is a regular expression that matches the whole path of a layer; layers
 	// inside of it belong to the group, too. A layer may be in one group at most, and
@@ -61,7 +62,7 @@ type scaleBlocks struct {
 // A crossing is a gradient that left a block.
 type crossing struct {
 	from   int
-	finite *tensor.Tensor // bool scalar: it was finite before its scale changed
+	finite *tensor.Tensor // bool scalar: it was finite before its scale changed, on all ranks
 }
 
 // checkGroups fails when Groups make no sense, or were changed after the first use.
@@ -138,6 +139,26 @@ func (b *scaleBlocks) Block(path string) int {
 func (b *scaleBlocks) Cross(g *tensor.Tensor, from, to int) *tensor.Tensor {
 	b.finite = append(b.finite, crossing{from, g.AllFinite()})
 	return g.Mul(b.scales[to].Div(b.scales[from]).CastLike(g))
+}
+
+// Overflows implements tensor.Blocks.
+func (b *scaleBlocks) Overflows() *tensor.Tensor {
+	if len(b.finite) == 0 {
+		return nil
+	}
+	var each []*tensor.Tensor
+	for _, c := range b.finite {
+		each = append(each, c.finite.Not().Cast(dtype.Float32))
+	}
+	return tensor.Stack(0, each...)
+}
+
+// SetOverflows implements tensor.Blocks: all ranks lower the scale of the block in which
+// the first gradient overflowed on any of them.
+func (b *scaleBlocks) SetOverflows(sum *tensor.Tensor) {
+	for i := range b.finite {
+		b.finite[i].finite = sum.Slice(0, i, i+1).Reshape().LessEqual(tensor.Scalar(dtype.Float32, 0))
+	}
 }
 
 // losses returns what is known of the losses that grads are of.

@@ -1,6 +1,8 @@
 package tensor
 
 import (
+	"slices"
+
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -18,11 +20,36 @@ type Blocks interface {
 	// is float32 if it is to become a 16-bit gradient, and so is the result. Calls are in
 	// the order of the backward pass.
 	Cross(g *Tensor, from, to int) *Tensor
+	// Overflows is a float32 vector with a number for each call of Cross, 0 if that
+	// gradient was finite and positive if not; nil if there was none.
+	Overflows() *Tensor
+	// SetOverflows replaces the vector by its sum over all ranks.
+	SetOverflows(sum *Tensor)
 }
 
-// BlocksOf returns the Blocks of the loss scale that t carries, nil if all of it is one.
-func BlocksOf(t *Tensor) Blocks {
-	if tag, ok := t.scaled.(interface{ Blocks() Blocks }); ok {
+// BlocksOf lists the Blocks of the loss scales that tensors, which may be nil, carry or
+// carried before they were unscaled, each once.
+func BlocksOf(ts ...*Tensor) (all []Blocks) {
+	add := func(by any) {
+		if b := blocksOf(by); b != nil && !slices.Contains(all, b) {
+			all = append(all, b)
+		}
+	}
+	for _, t := range ts {
+		if t == nil {
+			continue
+		}
+		add(t.scaled)
+		for _, by := range GradientTagOf(t).UnscaledBy {
+			add(by)
+		}
+	}
+	return all
+}
+
+// blocksOf are the Blocks of a tag, nil if it has none.
+func blocksOf(tag any) Blocks {
+	if tag, ok := tag.(interface{ Blocks() Blocks }); ok {
 		return tag.Blocks()
 	}
 	return nil

@@ -88,7 +88,7 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 	}
 	one := Scalar(loss.typ.DType, 1)
 	one.scaled, one.trace = loss.scaled, loss.trace
-	out, through16, grad := differentiate([]*Tensor{loss}, []*Tensor{one}, at, BlocksOf(loss), &remat)
+	out, through16, grad := differentiate([]*Tensor{loss}, []*Tensor{one}, at, blocksOf(loss.scaled), &remat)
 	ends := out
 	if loss.trace != nil {
 		for _, m := range loss.trace.means[pending:] { // of the backward pass, which no gradient leads to yet

@@ -109,7 +109,25 @@ func (d *DataParallel) AllReduce(gradients []*tensor.Tensor) []*tensor.Tensor {
 	if d.ShardsOfBatch() != d.group().Size() {
 		tensor.Fail(where, "Shards is %d, but each of the %d ranks has the gradients of one batch; use Replicas", d.ShardsOfBatch(), d.group().Size())
 	}
-	return d.sum([][]*tensor.Tensor{gradients}, gradients, d.options(), 0)
+	blocks, overflows := overflowsOf(gradients)
+	all := slices.Concat(gradients, overflows)
+	sums := d.sum([][]*tensor.Tensor{all}, all, d.options(), len(overflows))
+	for i, b := range blocks {
+		b.SetOverflows(sums[len(gradients)+i])
+	}
+	return sums[:len(gradients)]
+}
+
+// overflowsOf returns the parts of the losses of gradients that have loss scales of their
+// own (optimizers.LossScaleGroup), and what is to be added up of them, so that all ranks
+// lower the same scales.
+func overflowsOf(gradients []*tensor.Tensor) (blocks []tensor.Blocks, overflows []*tensor.Tensor) {
+	for _, b := range tensor.BlocksOf(gradients...) {
+		if o := b.Overflows(); o != nil {
+			blocks, overflows = append(blocks, b), append(overflows, o)
+		}
+	}
+	return blocks, overflows
 }
 
 // sum records the sums of partial sums, in the order of the tensors by. Each of the last
@@ -126,10 +144,6 @@ func (d *DataParallel) sum(partials [][]*tensor.Tensor, by []*tensor.Tensor, o t
 	out := make([]*tensor.Tensor, len(by))
 	if len(at) == 0 {
 		return out
-	}
-	if slices.ContainsFunc(given, func(t *tensor.Tensor) bool { return tensor.BlocksOf(t) != nil }) {
-		// Each rank would lower other scales.
-		tensor.Fail("AllReduce", "the loss has a LossScaleOptimizer with Groups, which several ranks do not have; leave out Groups")
 	}
 	order := tensor.RecordedOrder(given)
 	sorted := make([][]*tensor.Tensor, len(partials))
@@ -155,8 +169,8 @@ type Shard struct {
 }
 
 // replica is what f of Replicas has returned for a shard, with the floats that it has
-// assigned among the others, and the values of its calls of ShardMean behind the
-// gradients.
+// assigned among the others, and behind the gradients the values of its calls of
+// ShardMean, and what overflowsOf returns.
 type replica struct{ gradients, others []*tensor.Tensor }
 
 // Replicas records f once for each shard of this rank of a batch with some rows, and
@@ -190,6 +204,7 @@ func (d *DataParallel) replicas(rows int, f func(s Shard) (gradients, others []*
 	given := 0         // floats that f returns
 	var assigned []tensor.ShardUpdate
 	var means [][]tensor.PendingMean // of each shard
+	var blocks [][]tensor.Blocks     // of each shard
 	compute := func(shard int) replica {
 		var r replica
 		s := Shard{}
@@ -218,6 +233,10 @@ func (d *DataParallel) replicas(rows int, f func(s Shard) (gradients, others []*
 		if len(recorded.Means) != len(means[0]) {
 			tensor.Fail(where, "a shard computes %d means over the shards, another one %d", len(recorded.Means), len(means[0]))
 		}
+		parts, overflows := overflowsOf(r.gradients)
+		if blocks = append(blocks, parts); len(parts) != len(blocks[0]) {
+			tensor.Fail(where, "a shard has %d losses with Groups of a LossScaleOptimizer, another one %d", len(blocks[0]), len(parts))
+		}
 		out := replica{weighted(r.gradients, weight), weighted(r.others, weight)}
 		for _, m := range recorded.Means {
 			value := m.Value
@@ -226,6 +245,11 @@ func (d *DataParallel) replicas(rows int, f func(s Shard) (gradients, others []*
 			}
 			r.gradients, out.gradients = append(r.gradients, m.Value), append(out.gradients, value)
 		}
+		r.gradients = append(r.gradients, overflows...)
+		if s.Empty {
+			overflows = weighted(overflows, 0)
+		}
+		out.gradients = append(out.gradients, overflows...)
 		return out
 	}
 	var tree func(lo, hi int) replica
@@ -249,11 +273,15 @@ func (d *DataParallel) replicas(rows int, f func(s Shard) (gradients, others []*
 	since := tensor.SequencePoint()
 	o := d.options()
 	o.Scatter = scatter
-	gradients = d.sum(gs, first.gradients, o, len(means[0]))
-	of := len(gradients) - len(means[0])
-	for _, m := range means {
-		for i, m := range m {
+	alone := len(means[0]) + len(blocks[0])
+	gradients = d.sum(gs, first.gradients, o, alone)
+	of := len(gradients) - alone
+	for shard := range means {
+		for i, m := range means[shard] {
 			m.Resolve(gradients[of+i])
+		}
+		for i, b := range blocks[shard] {
+			b.SetOverflows(gradients[of+len(means[shard])+i])
 		}
 	}
 	gradients = gradients[:of]
