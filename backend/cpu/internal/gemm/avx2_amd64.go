@@ -131,6 +131,24 @@ func dotsBF161AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int
 //go:noescape
 func addsBF161AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 
+// transposeF32AVX2 packs eight lanes of float32:
+// d[p*ldd+j] = s[j*lds+p] for p < k, a multiple of 8.
+//
+//go:noescape
+func transposeF32AVX2(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
+
+// transposeF16AVX2 packs eight lanes of float16, made float32:
+// d[p*ldd+j] = s[j*lds+p] for p < k, a multiple of 8.
+//
+//go:noescape
+func transposeF16AVX2(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
+
+// transposeBF16AVX2 packs eight lanes of bfloat16, made float32:
+// d[p*ldd+j] = s[j*lds+p] for p < k, a multiple of 8.
+//
+//go:noescape
+func transposeBF16AVX2(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
+
 // peakAVX2 does n times 48 VFMADD231PS on registers.
 //
 //go:noescape

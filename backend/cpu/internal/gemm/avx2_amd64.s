@@ -428,17 +428,17 @@ TEXT ·dotsF324AVX2(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-// ADDS_F32_2_AVX2 adds columns of a row times a number.
-#define ADDS_F32_2_AVX2(row, factor) \
+// ADDS_F32_2_AVX2 adds columns of a row times a number, and prefetches the columns of a later row.
+#define ADDS_F32_2_AVX2(row, next, factor) \
 	VMOVUPS row, Y10; \
 	VFMADD231PS Y10, factor, Y8; \
 	VMOVUPS 32 row, Y11; \
 	VFMADD231PS Y11, factor, Y9; \
-	PREFETCHT0 1024 row
-#define ADDS_F32_1_AVX2(row, factor) \
+	PREFETCHT0 next
+#define ADDS_F32_1_AVX2(row, next, factor) \
 	VMOVUPS row, Y10; \
 	VFMADD231PS Y10, factor, Y8; \
-	PREFETCHT0 1024 row
+	PREFETCHT0 next
 
 // ADD_COLUMNS_4_Y adds all columns of some rows.
 #define ADD_COLUMNS_4_Y(two, n, one, n2) \
@@ -447,13 +447,15 @@ TEXT ·dotsF324AVX2(SB), NOSPLIT, $0-40
 loop: \
 	VMOVUPS (DI), Y8; \
 	VMOVUPS 32(DI), Y9; \
-	two((AX), Y0); \
-	two((AX)(R8*1), Y1); \
-	two((DX), Y2); \
-	two((DX)(R8*1), Y3); \
+	two((AX), (SI), Y0); \
+	two((AX)(R8*1), (SI)(R8*1), Y1); \
+	two((DX), (R9), Y2); \
+	two((DX)(R8*1), (R9)(R8*1), Y3); \
 	VMOVUPS Y8, (DI); \
 	VMOVUPS Y9, 32(DI); \
 	ADDQ $64, DI; \
+	ADDQ $n, SI; \
+	ADDQ $n, R9; \
 	ADDQ $n, AX; \
 	ADDQ $n, DX; \
 	SUBQ $16, CX; \
@@ -462,12 +464,14 @@ tail: \
 	ADDQ $8, CX; \
 	JLT done; \
 	VMOVUPS (DI), Y8; \
-	one((AX), Y0); \
-	one((AX)(R8*1), Y1); \
-	one((DX), Y2); \
-	one((DX)(R8*1), Y3); \
+	one((AX), (SI), Y0); \
+	one((AX)(R8*1), (SI)(R8*1), Y1); \
+	one((DX), (R9), Y2); \
+	one((DX)(R8*1), (R9)(R8*1), Y3); \
 	VMOVUPS Y8, (DI); \
 	ADDQ $32, DI; \
+	ADDQ $n2, SI; \
+	ADDQ $n2, R9; \
 	ADDQ $n2, AX; \
 	ADDQ $n2, DX; \
 done:
@@ -480,6 +484,7 @@ TEXT ·addsF324AVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS 4(SI), Y1
 	VBROADCASTSS 8(SI), Y2
 	VBROADCASTSS 12(SI), Y3
+	POINT_NEXT_4
 	ADD_COLUMNS_4_Y(ADDS_F32_2_AVX2, 64, ADDS_F32_1_AVX2, 32)
 	RETURN
 
@@ -522,10 +527,11 @@ TEXT ·dotsF321AVX2(SB), NOSPLIT, $0-40
 loop: \
 	VMOVUPS (DI), Y8; \
 	VMOVUPS 32(DI), Y9; \
-	two((AX), Y0); \
+	two((AX), (SI), Y0); \
 	VMOVUPS Y8, (DI); \
 	VMOVUPS Y9, 32(DI); \
 	ADDQ $64, DI; \
+	ADDQ $n, SI; \
 	ADDQ $n, AX; \
 	SUBQ $16, CX; \
 	JGE loop; \
@@ -533,9 +539,10 @@ tail: \
 	ADDQ $8, CX; \
 	JLT done; \
 	VMOVUPS (DI), Y8; \
-	one((AX), Y0); \
+	one((AX), (SI), Y0); \
 	VMOVUPS Y8, (DI); \
 	ADDQ $32, DI; \
+	ADDQ $n2, SI; \
 	ADDQ $n2, AX; \
 done:
 
@@ -543,6 +550,7 @@ done:
 TEXT ·addsF321AVX2(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
 	VBROADCASTSS (SI), Y0
+	POINT_NEXT_1
 	ADD_COLUMNS_1_Y(ADDS_F32_2_AVX2, 64, ADDS_F32_1_AVX2, 32)
 	RETURN
 
@@ -581,16 +589,16 @@ TEXT ·dotsF164AVX2(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-#define ADDS_F16_2_AVX2(row, factor) \
+#define ADDS_F16_2_AVX2(row, next, factor) \
 	VCVTPH2PS row, Y10; \
 	VFMADD231PS Y10, factor, Y8; \
 	VCVTPH2PS 16 row, Y11; \
 	VFMADD231PS Y11, factor, Y9; \
-	PREFETCHT0 1024 row
-#define ADDS_F16_1_AVX2(row, factor) \
+	PREFETCHT0 next
+#define ADDS_F16_1_AVX2(row, next, factor) \
 	VCVTPH2PS row, Y10; \
 	VFMADD231PS Y10, factor, Y8; \
-	PREFETCHT0 1024 row
+	PREFETCHT0 next
 
 // func addsF164AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·addsF164AVX2(SB), NOSPLIT, $0-40
@@ -600,6 +608,7 @@ TEXT ·addsF164AVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS 4(SI), Y1
 	VBROADCASTSS 8(SI), Y2
 	VBROADCASTSS 12(SI), Y3
+	POINT_NEXT_4
 	ADD_COLUMNS_4_Y(ADDS_F16_2_AVX2, 32, ADDS_F16_1_AVX2, 16)
 	RETURN
 
@@ -620,6 +629,7 @@ TEXT ·dotsF161AVX2(SB), NOSPLIT, $0-40
 TEXT ·addsF161AVX2(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
 	VBROADCASTSS (SI), Y0
+	POINT_NEXT_1
 	ADD_COLUMNS_1_Y(ADDS_F16_2_AVX2, 32, ADDS_F16_1_AVX2, 16)
 	RETURN
 
@@ -661,19 +671,19 @@ TEXT ·dotsBF164AVX2(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-#define ADDS_BF16_2_AVX2(row, factor) \
+#define ADDS_BF16_2_AVX2(row, next, factor) \
 	VPMOVZXWD row, Y10; \
 	VPSLLD $16, Y10, Y10; \
 	VFMADD231PS Y10, factor, Y8; \
 	VPMOVZXWD 16 row, Y11; \
 	VPSLLD $16, Y11, Y11; \
 	VFMADD231PS Y11, factor, Y9; \
-	PREFETCHT0 1024 row
-#define ADDS_BF16_1_AVX2(row, factor) \
+	PREFETCHT0 next
+#define ADDS_BF16_1_AVX2(row, next, factor) \
 	VPMOVZXWD row, Y10; \
 	VPSLLD $16, Y10, Y10; \
 	VFMADD231PS Y10, factor, Y8; \
-	PREFETCHT0 1024 row
+	PREFETCHT0 next
 
 // func addsBF164AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·addsBF164AVX2(SB), NOSPLIT, $0-40
@@ -683,6 +693,7 @@ TEXT ·addsBF164AVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS 4(SI), Y1
 	VBROADCASTSS 8(SI), Y2
 	VBROADCASTSS 12(SI), Y3
+	POINT_NEXT_4
 	ADD_COLUMNS_4_Y(ADDS_BF16_2_AVX2, 32, ADDS_BF16_1_AVX2, 16)
 	RETURN
 
@@ -703,7 +714,146 @@ TEXT ·dotsBF161AVX2(SB), NOSPLIT, $0-40
 TEXT ·addsBF161AVX2(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
 	VBROADCASTSS (SI), Y0
+	POINT_NEXT_1
 	ADD_COLUMNS_1_Y(ADDS_BF16_2_AVX2, 32, ADDS_BF16_1_AVX2, 16)
+	RETURN
+
+// TRANSPOSE_8_AVX2 transposes 8 registers of 8 numbers, from Y0 to Y7 into Y8 to Y15.
+#define TRANSPOSE_8_AVX2 \
+	VUNPCKLPS Y1, Y0, Y8; \
+	VUNPCKHPS Y1, Y0, Y9; \
+	VUNPCKLPS Y3, Y2, Y10; \
+	VUNPCKHPS Y3, Y2, Y11; \
+	VUNPCKLPS Y5, Y4, Y12; \
+	VUNPCKHPS Y5, Y4, Y13; \
+	VUNPCKLPS Y7, Y6, Y14; \
+	VUNPCKHPS Y7, Y6, Y15; \
+	VSHUFPS $0x44, Y10, Y8, Y0; \
+	VSHUFPS $0xEE, Y10, Y8, Y1; \
+	VSHUFPS $0x44, Y11, Y9, Y2; \
+	VSHUFPS $0xEE, Y11, Y9, Y3; \
+	VSHUFPS $0x44, Y14, Y12, Y4; \
+	VSHUFPS $0xEE, Y14, Y12, Y5; \
+	VSHUFPS $0x44, Y15, Y13, Y6; \
+	VSHUFPS $0xEE, Y15, Y13, Y7; \
+	VPERM2F128 $0x20, Y4, Y0, Y8; \
+	VPERM2F128 $0x31, Y4, Y0, Y12; \
+	VPERM2F128 $0x20, Y5, Y1, Y9; \
+	VPERM2F128 $0x31, Y5, Y1, Y13; \
+	VPERM2F128 $0x20, Y6, Y2, Y10; \
+	VPERM2F128 $0x31, Y6, Y2, Y14; \
+	VPERM2F128 $0x20, Y7, Y3, Y11; \
+	VPERM2F128 $0x31, Y7, Y3, Y15
+
+// STORE_8_AVX2 stores Y8 to Y15 in eight rows from DI on, R9 bytes apart, and moves DI behind them.
+#define STORE_8_AVX2 \
+	VMOVUPS Y8, (DI); \
+	VMOVUPS Y9, (DI)(R9*1); \
+	VMOVUPS Y10, (DI)(R9*2); \
+	VMOVUPS Y11, (DI)(R11*1); \
+	LEAQ (DI)(R9*4), DI; \
+	VMOVUPS Y12, (DI); \
+	VMOVUPS Y13, (DI)(R9*1); \
+	VMOVUPS Y14, (DI)(R9*2); \
+	VMOVUPS Y15, (DI)(R11*1); \
+	LEAQ (DI)(R9*4), DI
+
+// func transposeF32AVX2(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
+TEXT ·transposeF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ d+0(FP), DI
+	MOVQ ldd+8(FP), R9
+	MOVQ s+16(FP), SI
+	MOVQ lds+24(FP), R8
+	MOVQ k+32(FP), CX
+	TESTQ CX, CX
+	JZ done
+	LEAQ (R8)(R8*2), R10
+	LEAQ (SI)(R8*4), BX
+	LEAQ (R9)(R9*2), R11
+loop:
+	VMOVUPS (SI), Y0
+	VMOVUPS (SI)(R8*1), Y1
+	VMOVUPS (SI)(R8*2), Y2
+	VMOVUPS (SI)(R10*1), Y3
+	VMOVUPS (BX), Y4
+	VMOVUPS (BX)(R8*1), Y5
+	VMOVUPS (BX)(R8*2), Y6
+	VMOVUPS (BX)(R10*1), Y7
+	TRANSPOSE_8_AVX2
+	STORE_8_AVX2
+	ADDQ $32, SI
+	ADDQ $32, BX
+	SUBQ $8, CX
+	JNZ loop
+done:
+	RETURN
+
+// func transposeF16AVX2(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
+TEXT ·transposeF16AVX2(SB), NOSPLIT, $0-40
+	MOVQ d+0(FP), DI
+	MOVQ ldd+8(FP), R9
+	MOVQ s+16(FP), SI
+	MOVQ lds+24(FP), R8
+	MOVQ k+32(FP), CX
+	TESTQ CX, CX
+	JZ done
+	LEAQ (R8)(R8*2), R10
+	LEAQ (SI)(R8*4), BX
+	LEAQ (R9)(R9*2), R11
+loop:
+	VCVTPH2PS (SI), Y0
+	VCVTPH2PS (SI)(R8*1), Y1
+	VCVTPH2PS (SI)(R8*2), Y2
+	VCVTPH2PS (SI)(R10*1), Y3
+	VCVTPH2PS (BX), Y4
+	VCVTPH2PS (BX)(R8*1), Y5
+	VCVTPH2PS (BX)(R8*2), Y6
+	VCVTPH2PS (BX)(R10*1), Y7
+	TRANSPOSE_8_AVX2
+	STORE_8_AVX2
+	ADDQ $16, SI
+	ADDQ $16, BX
+	SUBQ $8, CX
+	JNZ loop
+done:
+	RETURN
+
+// func transposeBF16AVX2(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
+TEXT ·transposeBF16AVX2(SB), NOSPLIT, $0-40
+	MOVQ d+0(FP), DI
+	MOVQ ldd+8(FP), R9
+	MOVQ s+16(FP), SI
+	MOVQ lds+24(FP), R8
+	MOVQ k+32(FP), CX
+	TESTQ CX, CX
+	JZ done
+	LEAQ (R8)(R8*2), R10
+	LEAQ (SI)(R8*4), BX
+	LEAQ (R9)(R9*2), R11
+loop:
+	VPMOVZXWD (SI), Y0
+	VPSLLD $16, Y0, Y0
+	VPMOVZXWD (SI)(R8*1), Y1
+	VPSLLD $16, Y1, Y1
+	VPMOVZXWD (SI)(R8*2), Y2
+	VPSLLD $16, Y2, Y2
+	VPMOVZXWD (SI)(R10*1), Y3
+	VPSLLD $16, Y3, Y3
+	VPMOVZXWD (BX), Y4
+	VPSLLD $16, Y4, Y4
+	VPMOVZXWD (BX)(R8*1), Y5
+	VPSLLD $16, Y5, Y5
+	VPMOVZXWD (BX)(R8*2), Y6
+	VPSLLD $16, Y6, Y6
+	VPMOVZXWD (BX)(R10*1), Y7
+	VPSLLD $16, Y7, Y7
+	TRANSPOSE_8_AVX2
+	STORE_8_AVX2
+	ADDQ $16, SI
+	ADDQ $16, BX
+	SUBQ $8, CX
+	JNZ loop
+done:
 	RETURN
 
 // PEAK_VFMADD231PSY repeats independent multiplications on registers.

@@ -1030,19 +1030,19 @@ TEXT ·dotsF324AVX512(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-// ADDS_F32_2 adds columns of a row times a number.
-#define ADDS_F32_2(row, factor) \
+// ADDS_F32_2 adds columns of a row times a number, and prefetches the columns of a later row.
+#define ADDS_F32_2(row, next, factor) \
 	VMOVUPS row, Z10; \
 	VFMADD231PS Z10, factor, Z8; \
 	VMOVUPS 64 row, Z11; \
 	VFMADD231PS Z11, factor, Z9; \
-	PREFETCHT0 1024 row; \
-	PREFETCHT0 1088 row
-#define ADDS_F32_1(row, factor) \
+	PREFETCHT0 next; \
+	PREFETCHT0 64 next
+#define ADDS_F32_1(row, next, factor) \
 	VMOVUPS row, Z10; \
 	VFMADD231PS Z10, factor, Z8; \
-	PREFETCHT0 1024 row
-#define ADDS_F32_1_MASKED(row, factor) \
+	PREFETCHT0 next
+#define ADDS_F32_1_MASKED(row, next, factor) \
 	VMOVUPS.Z row, K1, Z10; \
 	VFMADD231PS Z10, factor, Z8
 
@@ -1053,13 +1053,15 @@ TEXT ·dotsF324AVX512(SB), NOSPLIT, $0-40
 loop: \
 	VMOVUPS (DI), Z8; \
 	VMOVUPS 64(DI), Z9; \
-	two((AX), Z0); \
-	two((AX)(R8*1), Z1); \
-	two((DX), Z2); \
-	two((DX)(R8*1), Z3); \
+	two((AX), (SI), Z0); \
+	two((AX)(R8*1), (SI)(R8*1), Z1); \
+	two((DX), (R9), Z2); \
+	two((DX)(R8*1), (R9)(R8*1), Z3); \
 	VMOVUPS Z8, (DI); \
 	VMOVUPS Z9, 64(DI); \
 	ADDQ $128, DI; \
+	ADDQ $n, SI; \
+	ADDQ $n, R9; \
 	ADDQ $n, AX; \
 	ADDQ $n, DX; \
 	SUBQ $32, CX; \
@@ -1068,12 +1070,14 @@ tail: \
 	ADDQ $16, CX; \
 	JLT rest; \
 	VMOVUPS (DI), Z8; \
-	one((AX), Z0); \
-	one((AX)(R8*1), Z1); \
-	one((DX), Z2); \
-	one((DX)(R8*1), Z3); \
+	one((AX), (SI), Z0); \
+	one((AX)(R8*1), (SI)(R8*1), Z1); \
+	one((DX), (R9), Z2); \
+	one((DX)(R8*1), (R9)(R8*1), Z3); \
 	VMOVUPS Z8, (DI); \
 	ADDQ $64, DI; \
+	ADDQ $n2, SI; \
+	ADDQ $n2, R9; \
 	ADDQ $n2, AX; \
 	ADDQ $n2, DX; \
 	SUBQ $16, CX; \
@@ -1085,10 +1089,10 @@ rest: \
 	DECQ BX; \
 	KMOVW BX, K1; \
 	VMOVUPS.Z (DI), K1, Z8; \
-	masked((AX), Z0); \
-	masked((AX)(R8*1), Z1); \
-	masked((DX), Z2); \
-	masked((DX)(R8*1), Z3); \
+	masked((AX), (SI), Z0); \
+	masked((AX)(R8*1), (SI)(R8*1), Z1); \
+	masked((DX), (R9), Z2); \
+	masked((DX)(R8*1), (R9)(R8*1), Z3); \
 	VMOVUPS Z8, K1, (DI); \
 done:
 
@@ -1100,6 +1104,7 @@ TEXT ·addsF324AVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS 4(SI), Z1
 	VBROADCASTSS 8(SI), Z2
 	VBROADCASTSS 12(SI), Z3
+	POINT_NEXT_4
 	ADD_COLUMNS_4_Z(ADDS_F32_2, 128, ADDS_F32_1, 64, ADDS_F32_1_MASKED)
 	RETURN
 
@@ -1152,10 +1157,11 @@ TEXT ·dotsF321AVX512(SB), NOSPLIT, $0-40
 loop: \
 	VMOVUPS (DI), Z8; \
 	VMOVUPS 64(DI), Z9; \
-	two((AX), Z0); \
+	two((AX), (SI), Z0); \
 	VMOVUPS Z8, (DI); \
 	VMOVUPS Z9, 64(DI); \
 	ADDQ $128, DI; \
+	ADDQ $n, SI; \
 	ADDQ $n, AX; \
 	SUBQ $32, CX; \
 	JGE loop; \
@@ -1163,9 +1169,10 @@ tail: \
 	ADDQ $16, CX; \
 	JLT rest; \
 	VMOVUPS (DI), Z8; \
-	one((AX), Z0); \
+	one((AX), (SI), Z0); \
 	VMOVUPS Z8, (DI); \
 	ADDQ $64, DI; \
+	ADDQ $n2, SI; \
 	ADDQ $n2, AX; \
 	SUBQ $16, CX; \
 rest: \
@@ -1176,7 +1183,7 @@ rest: \
 	DECQ BX; \
 	KMOVW BX, K1; \
 	VMOVUPS.Z (DI), K1, Z8; \
-	masked((AX), Z0); \
+	masked((AX), (SI), Z0); \
 	VMOVUPS Z8, K1, (DI); \
 done:
 
@@ -1184,6 +1191,7 @@ done:
 TEXT ·addsF321AVX512(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
 	VBROADCASTSS (SI), Z0
+	POINT_NEXT_1
 	ADD_COLUMNS_1_Z(ADDS_F32_2, 128, ADDS_F32_1, 64, ADDS_F32_1_MASKED)
 	RETURN
 
@@ -1225,17 +1233,17 @@ TEXT ·dotsF164AVX512(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-#define ADDS_F16_2(row, factor) \
+#define ADDS_F16_2(row, next, factor) \
 	VCVTPH2PS row, Z10; \
 	VFMADD231PS Z10, factor, Z8; \
 	VCVTPH2PS 32 row, Z11; \
 	VFMADD231PS Z11, factor, Z9; \
-	PREFETCHT0 1024 row
-#define ADDS_F16_1(row, factor) \
+	PREFETCHT0 next
+#define ADDS_F16_1(row, next, factor) \
 	VCVTPH2PS row, Z10; \
 	VFMADD231PS Z10, factor, Z8; \
-	PREFETCHT0 1024 row
-#define ADDS_F16_1_MASKED(row, factor) \
+	PREFETCHT0 next
+#define ADDS_F16_1_MASKED(row, next, factor) \
 	VCVTPH2PS.Z row, K1, Z10; \
 	VFMADD231PS Z10, factor, Z8
 
@@ -1247,6 +1255,7 @@ TEXT ·addsF164AVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS 4(SI), Z1
 	VBROADCASTSS 8(SI), Z2
 	VBROADCASTSS 12(SI), Z3
+	POINT_NEXT_4
 	ADD_COLUMNS_4_Z(ADDS_F16_2, 64, ADDS_F16_1, 32, ADDS_F16_1_MASKED)
 	RETURN
 
@@ -1267,6 +1276,7 @@ TEXT ·dotsF161AVX512(SB), NOSPLIT, $0-40
 TEXT ·addsF161AVX512(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
 	VBROADCASTSS (SI), Z0
+	POINT_NEXT_1
 	ADD_COLUMNS_1_Z(ADDS_F16_2, 64, ADDS_F16_1, 32, ADDS_F16_1_MASKED)
 	RETURN
 
@@ -1312,20 +1322,20 @@ TEXT ·dotsBF164AVX512(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-#define ADDS_BF16_2(row, factor) \
+#define ADDS_BF16_2(row, next, factor) \
 	VPMOVZXWD row, Z10; \
 	VPSLLD $16, Z10, Z10; \
 	VFMADD231PS Z10, factor, Z8; \
 	VPMOVZXWD 32 row, Z11; \
 	VPSLLD $16, Z11, Z11; \
 	VFMADD231PS Z11, factor, Z9; \
-	PREFETCHT0 1024 row
-#define ADDS_BF16_1(row, factor) \
+	PREFETCHT0 next
+#define ADDS_BF16_1(row, next, factor) \
 	VPMOVZXWD row, Z10; \
 	VPSLLD $16, Z10, Z10; \
 	VFMADD231PS Z10, factor, Z8; \
-	PREFETCHT0 1024 row
-#define ADDS_BF16_1_MASKED(row, factor) \
+	PREFETCHT0 next
+#define ADDS_BF16_1_MASKED(row, next, factor) \
 	VPMOVZXWD.Z row, K1, Z10; \
 	VPSLLD $16, Z10, Z10; \
 	VFMADD231PS Z10, factor, Z8
@@ -1338,6 +1348,7 @@ TEXT ·addsBF164AVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS 4(SI), Z1
 	VBROADCASTSS 8(SI), Z2
 	VBROADCASTSS 12(SI), Z3
+	POINT_NEXT_4
 	ADD_COLUMNS_4_Z(ADDS_BF16_2, 64, ADDS_BF16_1, 32, ADDS_BF16_1_MASKED)
 	RETURN
 
@@ -1358,6 +1369,7 @@ TEXT ·dotsBF161AVX512(SB), NOSPLIT, $0-40
 TEXT ·addsBF161AVX512(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
 	VBROADCASTSS (SI), Z0
+	POINT_NEXT_1
 	ADD_COLUMNS_1_Z(ADDS_BF16_2, 64, ADDS_BF16_1, 32, ADDS_BF16_1_MASKED)
 	RETURN
 

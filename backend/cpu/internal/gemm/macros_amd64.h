@@ -1037,6 +1037,21 @@ store: \
 	MOVQ lds+24(FP), R8; \
 	MOVQ n+32(FP), CX
 
+// POINT_NEXT_4 points SI, and R9 two rows later, to what Adds prefetches: later rows, or later columns if there are many.
+#define POINT_NEXT_4 \
+	LEAQ (AX)(R8*4), SI; \
+	CMPQ CX, $1024; \
+	JLT near; \
+	LEAQ 1024(AX), SI; \
+near: \
+	LEAQ (SI)(R8*2), R9
+#define POINT_NEXT_1 \
+	LEAQ (AX)(R8*1), SI; \
+	CMPQ CX, $1024; \
+	JLT near; \
+	LEAQ 1024(AX), SI; \
+near:
+
 // LOAD_RUNS_ARGS loads the arguments of a PixelRuns: R12 is lda, R13 ldb, DI d, R8 ldd.
 #define LOAD_RUNS_ARGS \
 	MOVQ lda+16(FP), R12; \

@@ -71,6 +71,7 @@ var AVX2 = func() *Set {
 	for _, e := range []Element{F16, BF16, RoundF16} {
 		s.Lanes[e] = lanesBy(e, s.Widen[e])
 	}
+	s.Transpose[F32], s.Transpose[F16], s.Transpose[BF16] = transposeBy(F32, 8, transposeF32AVX2), transposeBy(F16, 8, transposeF16AVX2), transposeBy(BF16, 8, transposeBF16AVX2)
 	s.Peak, s.PeakFlops = peakAVX2, 48*16
 	return &s
 }()

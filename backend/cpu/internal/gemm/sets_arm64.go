@@ -19,7 +19,7 @@ var NEON = func() *Set {
 		s.Lanes[e] = lanesBy(e, s.Widen[e])
 	}
 	s.Lanes[Pairs] = zipLanes
-	s.Transpose = [elements]Pack{transposeBy(F32, transposeF32NEON), transposeBy(F16, transposeF16NEON), transposeBy(BF16, transposeBF16NEON), transposeBy(Pairs, transposeF32NEON), portable.Transpose[RoundF16]}
+	s.Transpose = [elements]Pack{transposeBy(F32, 4, transposeF32NEON), transposeBy(F16, 4, transposeF16NEON), transposeBy(BF16, 4, transposeBF16NEON), transposeBy(Pairs, 4, transposeF32NEON), portable.Transpose[RoundF16]}
 	s.Peak, s.PeakFlops = f32PeakNEON, 48*8
 	return &s
 }()
@@ -43,28 +43,5 @@ func zipLanes(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load,
 	}
 	if whole < k {
 		pairLanes(unsafe.Add(d, whole/2*ldd), ldd, unsafe.Add(s, whole*lds), lds, 1, load, store)
-	}
-}
-
-// transposeBy is Set.Transpose by squares of four lanes and steps.
-func transposeBy(e Element, transpose func(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)) Pack {
-	step := 1 // elements to a number of 32 bits
-	if e == Pairs {
-		step = 2
-	}
-	rest := portable.Transpose[e]
-	return func(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load, store uint) {
-		n := bits.Len(load&store) &^ 3
-		whole := k / step &^ 3
-		for j := 0; j < n; j += 4 {
-			transpose(unsafe.Add(d, 4*j), ldd, unsafe.Add(s, j*lds), lds, whole)
-		}
-		if left := k - whole*step; left > 0 && n > 0 {
-			all := uint(1)<<n - 1
-			rest(unsafe.Add(d, whole*ldd), ldd, unsafe.Add(s, whole*step*e.Size()), lds, left, all, all)
-		}
-		if store>>n != 0 {
-			rest(unsafe.Add(d, 4*n), ldd, unsafe.Add(s, n*lds), lds, k, load>>n, store>>n)
-		}
 	}
 }

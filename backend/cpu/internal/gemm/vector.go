@@ -35,21 +35,35 @@ func dotsBy(e Element, lanes int, four, one rowsBy) Dots {
 }
 
 // addsBy makes Adds of routines for four rows and for one, whose columns are a
-// multiple of lanes.
+// multiple of lanes. The last columns are those of a vector that overlaps the one before, so
+// that every column is rounded in the same way; only fewer columns than lanes are added in Go,
+// which rounds products.
 func addsBy(e Element, lanes int, four, one rowsBy) Adds {
-	return func(d, x, s unsafe.Pointer, lds, rows, n int) {
-		whole := n / lanes * lanes
+	add := func(d, x, s unsafe.Pointer, lds, rows, n int) {
 		if rows == 4 {
-			four(d, x, s, lds, whole)
-		} else {
-			for i := range rows {
-				one(d, at(x, i, 4), at(s, i, lds), 0, whole)
-			}
+			four(d, x, s, lds, n)
+			return
 		}
 		for i := range rows {
-			for j := whole; j < n; j++ {
-				*(*float32)(at(d, j, 4)) += e.load(at(s, i, lds), j) * *(*float32)(at(x, i, 4))
+			one(d, at(x, i, 4), at(s, i, lds), 0, n)
+		}
+	}
+	return func(d, x, s unsafe.Pointer, lds, rows, n int) {
+		whole, last := n/lanes*lanes, n-lanes
+		switch {
+		case whole < n && last >= 0:
+			var both [16]float32 // the columns that two vectors have
+			kept := both[:whole-last]
+			copy(kept, unsafe.Slice((*float32)(at(d, last, 4)), len(kept)))
+			add(at(d, last, 4), x, at(s, last, e.Size()), lds, rows, lanes)
+			copy(unsafe.Slice((*float32)(at(d, last, 4)), len(kept)), kept)
+		case whole < n:
+			for i := range rows {
+				for j := range n {
+					*(*float32)(at(d, j, 4)) += e.load(at(s, i, lds), j) * *(*float32)(at(x, i, 4))
+				}
 			}
 		}
+		add(d, x, s, lds, rows, whole)
 	}
 }

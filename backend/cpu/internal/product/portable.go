@@ -117,7 +117,7 @@ func (k *matmul[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		// Rows of the first operand and columns of the second are the lanes.
 		pack(pa, a, &k.a, k.a.starts[batch], row, rows, p, depth, mr, k.a.trans, conv)
 		if k.m <= min(2, mr) {
-			k.thin(c, pa, b, k.b.starts[batch], col, cols, p, depth, conv)
+			k.thin(c, pa, pb, b, k.b.starts[batch], col, cols, p, depth, conv)
 			continue
 		}
 		pack(pb, b, &k.b, k.b.starts[batch], col, cols, p, depth, nr, !k.b.trans, conv)
@@ -246,35 +246,33 @@ func add4[T lanes.Real](c []T, x0, x1, x2, x3 T) {
 }
 
 // thin adds to c the product of one or two packed rows with a block of the second operand in
-// place: packing the block would take longer than the product.
-func (k *matmul[T]) thin(c, pa []T, data []byte, start, col, cols, p, depth int, conv []T) {
+// place: packing the block would take longer than the product. The sums are in the order of
+// the micro-kernel's; sums has room for a row of them.
+func (k *matmul[T]) thin(c, pa, sums []T, data []byte, start, col, cols, p, depth int, conv []T) {
 	size, width := k.b.dtype.Size(), k.kernel.rows
 	for row := range k.m {
-		c := c[row*k.tileN:][:cols]
+		sums := sums[:cols]
+		clear(sums)
 		if !k.b.trans {
 			for i := range depth {
 				at := (start + (p+i)*k.b.stride + col) * size
 				x := pa[i*width+row]
 				for j, y := range lanes.RealView(data[at:at+cols*size], k.b.dtype, conv) {
-					c[j] += x * y
+					sums[j] += x * y
 				}
 			}
-			continue
+		} else {
+			for j := range sums {
+				at := (start + (col+j)*k.b.stride + p) * size
+				sum := T(0)
+				for i, y := range lanes.RealView(data[at:at+depth*size], k.b.dtype, conv) {
+					sum += pa[i*width+row] * y
+				}
+				sums[j] = sum
+			}
 		}
-		for j := range c {
-			at := (start + (col+j)*k.b.stride + p) * size
-			b := lanes.RealView(data[at:at+depth*size], k.b.dtype, conv)
-			var s0, s1 T
-			a := pa[row:]
-			for ; len(b) >= 2 && len(a) > width; b = b[2:] {
-				s0 += a[0] * b[0]
-				s1 += a[width] * b[1]
-				a = a[min(2*width, len(a)):]
-			}
-			if len(b) > 0 {
-				s0 += a[0] * b[0]
-			}
-			c[j] += s0 + s1
+		for j, x := range sums {
+			c[row*k.tileN+j] += x
 		}
 	}
 }

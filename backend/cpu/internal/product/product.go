@@ -43,6 +43,7 @@ type product struct {
 	stripes    []stripe // the columns, by stripes
 	cache      int      // index in Run.Packed of the packed B that is kept from run to run
 	uncached   *product // the product that runs while B changes, or nil
+	updated    bool     // the program overwrites B
 	sums       sums
 	transposed *product // the product of the result, if this computes its transpose, or nil
 	ldA        int      // bytes from a packed row of A to the next
@@ -104,14 +105,19 @@ var algorithms = []exec.Algorithm[*choice]{
 				return "no micro-kernels"
 			case c.m != 1 && c.n != 1 || c.m*c.n == 0 || c.batches != 1:
 				return fmt.Sprintf("the result is %d of %d×%d", c.batches, c.m, c.n)
+			case c.n == 1 && len(c.v.Args[1].Type.Shape) > 2:
+				return "a batch of columns" // which other products have, whose sums are in another order
 			case c.k == 0 || c.k > mostVector:
 				return fmt.Sprintf("depth %d", c.k)
 			}
 			return ""
 		},
 		Pays: func(c *choice) string {
-			if c.m == 1 && c.n > 1 && c.n <= c.set.F32.NR/2 && !c.dims.b.trans && c.k > 4*c.n {
-				return "many rows of few columns"
+			if c.m == 1 && c.n > 1 && c.n <= c.set.F32.NR/2 && !c.dims.b.trans {
+				return "rows of few columns"
+			}
+			if c.m == 1 && c.n > 1 && c.dims.b.trans && keepsB(c.b, c.v, c.dims.b.dtype.Size()*c.n*c.k) {
+				return "the matrix is kept in panels"
 			}
 			return ""
 		},
@@ -168,6 +174,7 @@ var algorithms = []exec.Algorithm[*choice]{
 func newProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, dims *dims, leastPairs int) exec.Kernel {
 	k := &product{Writer: Writer{Set: set, N: dims.n, Out: b.At(v), To: v.Type.DType}, m: dims.m, k: dims.k, batches: dims.batches, tiles: set.F32}
 	k.After = elementwise.NewEpilogue(b, v, 2, k.N)
+	k.updated = updated(b, v.Args[1])
 	element := gemm.ElementOf[v.Args[0].Type.DType]
 	// Short sums are computed in float32, which keeps subnormal numbers.
 	if t := set.Pairs; element == gemm.BF16 && t != nil && k.k >= leastPairs {
@@ -185,7 +192,7 @@ func newProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, dims *dims, leastPa
 		k.strips, k.narrowStrips = set.Strips[kind], set.NarrowStrips[kind]
 	}
 	k.tileEpilogue, k.lowEpilogue = newTileEpilogue(b, v, set, k.N), newLowEpilogue(b, v, set, k.N)
-	if k.batches == 1 && k.m > 1 && k.m <= CacheRows && k.b.size*k.N*k.k >= CacheBytes && backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1]) {
+	if k.batches == 1 && (k.m > 1 || k.b.trans) && k.m <= CacheRows && keepsB(b, v, k.b.size*k.N*k.k) {
 		unkept := *k
 		unkept.settle(b)
 		k.uncached = &unkept
@@ -193,6 +200,12 @@ func newProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, dims *dims, leastPa
 	k.transpose()
 	k.settle(b)
 	return k
+}
+
+// keepsB reports whether a program keeps a packed copy of the second operand of v, of so many
+// bytes.
+func keepsB(b *exec.Builder, v *ir.Value, bytes int) bool {
+	return bytes >= CacheBytes && backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1])
 }
 
 // settle decides the blocking and reserves memory.
@@ -247,7 +260,7 @@ func (k *product) epilogueStore() tileStore {
 func (k *product) problem() Problem {
 	p := Problem{
 		M: k.m, N: k.N, K: k.k, Batches: k.batches, A: k.a.operand(), B: k.b.operand(),
-		To: k.To, Micro: k.tiles, Rounds: k.narrow != nil, StripKernels: k.strips != nil, Cached: k.uncached != nil, Transposed: k.transposed != nil,
+		To: k.To, Micro: k.tiles, Rounds: k.narrow != nil, StripKernels: k.strips != nil, Cached: k.uncached != nil, Updated: k.updated, Transposed: k.transposed != nil,
 	}
 	switch {
 	case k.tileEpilogue != nil:

@@ -9,6 +9,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 // vectorProduct is a product of one row, or one column, with a matrix. Each element of the
@@ -16,15 +17,16 @@ import (
 // converted beforehand, and is read in the order of memory.
 //
 // The embedded product is that of a row with the matrix B of n columns; the product with a
-// column is the same with both operands transposed. A matrix whose stored rows run along the
-// inner dimension gives one result for each row (dot products). Of another matrix, whole
-// stored rows are added up; slices of the inner dimension give partial sums, which are added
-// up at the end.
+// column is the same with both operands transposed. Rows of B are added up, one after the
+// other; a transposed B is transposed back, a few columns at a time. Slices of the inner
+// dimension give partial sums, which are added up at the end. This is the order of blocked
+// products, so a row has the same bits in every batch. Results of a product with a column are
+// dot products with the stored rows, whatever their number.
 type vectorProduct struct {
 	*product
 	vector, matrix operandOf
 	width          int  // results of a chunk
-	transposes     bool // short stored rows are transposed to long rows, which are added up
+	transposes     bool // stored rows are transposed to rows of B, which are added up
 	atX            int  // offset of the vector as float32 in scratch memory
 	atTransposed   int  // offset of transposed rows in scratch memory
 }
@@ -36,6 +38,10 @@ const (
 	sumWidth       = 4096    // sums that stay in L1
 	shortRows      = 20      // elements of stored rows below which dot products take longer
 	transposeLanes = 64      // rows that are transposed at a time
+	transposeDepth = 128     // elements of each
+	vectorCols     = 128     // columns of a chunk that adds up rows, at least
+	pageCols       = 4096    // columns of a chunk for which rows are read in long enough pieces
+	leastCols      = 16      // of a last chunk: a whole vector, see gemm.Adds
 )
 
 // newVectorProduct makes the kernel of a product with a vector.
@@ -57,7 +63,7 @@ func newVectorProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec
 		vector:  operandOf{matrix: vector, element: element, size: element.Size()},
 		matrix:  operandOf{matrix: matrix, element: element, size: element.Size()},
 	}
-	k.transposes = k.matrix.trans && k.k < shortRows
+	k.transposes = k.matrix.trans && (k.k < shortRows || d.n > 1 && !updated(b, v.Args[1]))
 	k.cutVector()
 	k.atX = tiling.RoundUp(4*max(k.width, k.TileN), ir.Align)
 	k.scratch = k.atX
@@ -66,7 +72,7 @@ func newVectorProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec
 	}
 	if k.transposes {
 		k.atTransposed = k.scratch
-		k.scratch += 4 * transposeLanes * k.k
+		k.scratch += 4 * transposeLanes * min(k.k, transposeDepth)
 	}
 	b.ReserveScratch(k.scratch)
 	k.store = k.Convert
@@ -81,28 +87,44 @@ func newVectorProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec
 	return k
 }
 
+// updated reports whether v is an input that the program overwrites: the weights of a training
+// step. The gradients by the inputs of layers, which are products with their transposes, are
+// dot products if the batch is a single row: twice as fast, and no prediction depends on them.
+func updated(b *exec.Builder, v *ir.Value) bool {
+	for v.View() {
+		v = v.Args[0]
+	}
+	return v.Op == op.Param && !b.ReadOnly(v)
+}
+
 // cutVector decides the chunks.
 func (k *vectorProduct) cutVector() {
 	size := k.matrix.size
-	if k.matrix.trans {
+	k.Slices.K = k.k
+	if k.matrix.trans && !k.transposes {
 		k.width = min(mostCols, tiling.RoundUp(max(16, vectorBytes/(k.k*size)), 4))
 	} else {
-		k.width = tiling.Even(k.N, sumWidth, 64)
-		across := tiling.CeilDiv(k.N, k.width)
-		parts := max(1, min(tiling.CeilDiv(tiling.MinChunks, across), k.k*k.width*size/vectorBytes))
-		k.Slices.K = tiling.RoundUp(tiling.CeilDiv(k.k, parts), 4)
+		k.Slices.K = depthOf(k.k, 1)
 		k.Slices.N = tiling.CeilDiv(k.k, k.Slices.K)
+		parts := min(tiling.CeilDiv(k.N, pageCols), tiling.CeilDiv(tiling.MinChunks, k.Slices.N))
+		if k.Slices.N == 1 && k.N*k.k*size >= 2*vectorBytes {
+			parts = max(parts, 2)
+		}
+		k.width = tiling.Even(k.N, min(sumWidth, max(vectorCols, tiling.CeilDiv(k.N, parts))), 64)
+		for last := k.N % k.width; last > 0 && last < leastCols && k.width < k.N; last = k.N % k.width {
+			k.width += 64
+		}
 	}
 	k.TileN = min(k.width, sumCols)
 	if k.Slices.N == 1 {
-		k.Slices.K, k.TileN = k.k, k.width
+		k.TileN = k.width
 	}
 	k.Slices.LD = 4*tiling.RoundUp(k.N, 16) + RowPad
 }
 
 func (k *vectorProduct) Run(r *exec.Run) {
 	work := k.N * k.k / 8
-	if k.matrix.trans {
+	if k.matrix.trans && !k.transposes {
 		work = k.N * (k.k/4 + 8) // starting a row and adding up its partial sums costs as much as 32 elements
 	}
 	r.Parallel(k, tiling.CeilDiv(k.N, k.width)*k.Slices.N, work)
@@ -130,17 +152,20 @@ func (k *vectorProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	s, lds := unsafe.Pointer(&r.Values[m.pos][m.starts[0]*size]), m.stride*size
 	switch {
 	case k.transposes:
-		clear(t.at(0))
+		clear(unsafe.Slice((*float32)(t.Data), tiling.RoundUp(t.Cols, 16))) // whole vectors: there is room
 		transpose, adds := k.Set.Transpose[m.element], k.Set.Adds[gemm.F32]
 		transposed := unsafe.Pointer(&w.Scratch[k.atTransposed])
 		for j := 0; j < t.Cols; j += transposeLanes {
 			n := min(transposeLanes, t.Cols-j)
-			for i := 0; i < n; i += 16 {
-				l := min(16, n-i)
-				transpose(unsafe.Add(transposed, 4*i), 4*transposeLanes, unsafe.Add(s, (t.Col+j+i)*lds), lds, k.k, 1<<l-1, 1<<l-1)
-			}
-			for p := 0; p < k.k; p += 4 {
-				adds(unsafe.Add(t.Data, 4*j), unsafe.Add(x, 4*p), unsafe.Add(transposed, 4*transposeLanes*p), 4*transposeLanes, min(4, k.k-p), n)
+			for p := first; p < end; p += transposeDepth {
+				depth := min(transposeDepth, end-p)
+				for i := 0; i < n; i += 16 {
+					l := min(16, n-i)
+					transpose(unsafe.Add(transposed, 4*i), 4*transposeLanes, unsafe.Add(s, (t.Col+j+i)*lds+p*size), lds, depth, 1<<l-1, 1<<16-1)
+				}
+				for q := 0; q < depth; q += 4 {
+					adds(unsafe.Add(t.Data, 4*j), unsafe.Add(x, 4*(p-first+q)), unsafe.Add(transposed, 4*transposeLanes*q), 4*transposeLanes, min(4, depth-q), tiling.RoundUp(n, 16))
+				}
 			}
 		}
 	case m.trans:

@@ -16,6 +16,7 @@ func avx2() *gen {
 	})
 	g.bytesAVX2("bytesAVX2Row")
 	g.vectorProducts("AVX2", "Y", 32)
+	g.avx2Packing()
 	g.peak("peakAVX2", "VFMADD231PS", "Y", 16, func(acc int) string { return fmt.Sprintf("VFMADD231PS Y14, Y15, Y%d", acc) })
 	return g
 }

@@ -12,6 +12,9 @@ const vectorParams = "d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds 
 // prefetchDistanceVector is the distance in bytes at which rows are prefetched.
 const prefetchDistanceVector = 1024
 
+// manyColumns are columns for which later columns are prefetched, not later rows.
+const manyColumns = 1024
+
 // vectorProducts writes Dots and Adds of one and four rows for each element
 // type. Without masks, columns are a multiple of a register's lanes.
 func (g *gen) vectorProducts(suffix, reg string, bytes int) {
@@ -151,6 +154,15 @@ func (g *gen) adds(name, doc, reg string, bytes, step, rows int, load func(at st
 	for i := range rows {
 		g.ins("VBROADCASTSS %d(SI), %s%d", 4*i, reg, i)
 	}
+	// Of a few columns the rows of the next call are prefetched, of many later columns.
+	next := []string{"(SI)", "(SI)(R8*1)", "(R9)", "(R9)(R8*1)"}[:rows]
+	g.block(fmt.Sprintf("POINT_NEXT_%d", rows), func() {
+		g.ins("LEAQ (AX)(R8*%d), SI\nCMPQ CX, $%d\nJLT near\nLEAQ %d(AX), SI", rows, manyColumns, prefetchDistanceVector)
+		g.label("near")
+		if rows > 1 {
+			g.ins("LEAQ (SI)(R8*2), R9")
+		}
+	})
 	iteration := func(n int, masked bool) {
 		if masked {
 			g.ins("VMOVUPS.Z (DI), K1, %s8", reg)
@@ -166,9 +178,9 @@ func (g *gen) adds(name, doc, reg string, bytes, step, rows int, load func(at st
 					g.ins("VFMADD231PS %[1]s%[2]d, %[1]s%[3]d, %[1]s%[4]d", reg, 10+v, i, 8+v)
 				}
 				for b := 0; b < n*step && !masked; b += 64 {
-					g.ins("PREFETCHT0 %d%s", prefetchDistanceVector+b, row)
+					g.ins("PREFETCHT0 %d%s", b, next[i])
 				}
-			}, "row", row, "factor", fmt.Sprintf("%s%d", reg, i))
+			}, "row", row, "next", next[i], "factor", fmt.Sprintf("%s%d", reg, i))
 		}
 		if masked {
 			g.ins("VMOVUPS %s8, K1, (DI)", reg)
@@ -177,7 +189,10 @@ func (g *gen) adds(name, doc, reg string, bytes, step, rows int, load func(at st
 		for v := range n {
 			g.ins("VMOVUPS %s%d, %d(DI)", reg, 8+v, v*bytes)
 		}
-		g.ins("ADDQ $%d, DI", n*bytes)
+		g.ins("ADDQ $%d, DI\nADDQ $%d, SI", n*bytes, n*step)
+		if rows > 1 {
+			g.ins("ADDQ $%d, R9", n*step)
+		}
 		g.advanceRows(rows, n*step)
 	}
 	lanes := bytes / 4
