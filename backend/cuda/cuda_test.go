@@ -32,7 +32,14 @@ func TestMain(m *testing.M) {
 		}
 	}
 	if os.Getenv("MEZZO_CUDA_TEST") == "gpu" {
-		os.Exit(m.Run())
+		if err := interpret(); err != nil {
+			panic(err)
+		}
+		code := m.Run()
+		if err := writeTallies(); err != nil {
+			panic(err)
+		}
+		os.Exit(code)
 	}
 	dir, err := os.MkdirTemp("", "fakecuda")
 	if err == nil {
@@ -42,6 +49,7 @@ func TestMain(m *testing.M) {
 			if os.Getenv(nvlib.Setting) == "" {
 				err = errors.Join(err, os.Setenv(nvlib.Setting, dir))
 			}
+			err = errors.Join(err, interpret())
 		}
 	}
 	code := 1
@@ -90,7 +98,7 @@ func lacks(t *testing.T, missing any) {
 // TestConformance runs beside TestOwnProducts: each takes a core for a minute.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	backendtest.Run(t, open(t))
+	backendtest.RunSome(t, open(t), chosen())
 }
 
 func BenchmarkConformance(b *testing.B) { backendtest.Bench(b, open(b)) }

@@ -1,6 +1,7 @@
 // Package fake builds a libcuda.so.1 for tests on machines without a GPU: its
 // kernels are the product's sources compiled for the host, and an interpreter
-// runs the PTX that is written at run time. See driver.cc for what it checks.
+// runs the PTX that is written at run time. See driver.cc for what it checks. With
+// [Interpret] package simt executes the PTX of all kernels instead.
 // Beside it lie a libcublasLt.so.12 that multiplies by three loops, and a
 // libcudnn.so.9 that convolves by seven.
 //

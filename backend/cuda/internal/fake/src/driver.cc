@@ -1,8 +1,9 @@
 // A libcuda.so.1 for tests on machines without a GPU. Memory is that of the
 // host, with NaNs in fresh allocations and a page after each that faults;
 // streams put work off until something waits for it (streams.h); kernels are
-// run by emu.cc and ptx.cc. Calls that are illegal while a stream is captured
-// fail as the real ones do.
+// run by emu.cc and ptx.cc, or by an interpreter that is set (interpreter.h), which
+// counts no indices for FAKECUDA_LAUNCHES. Calls that are illegal while a stream is
+// captured fail as the real ones do.
 //
 // FAKECUDA_VERSION (12040), FAKECUDA_INIT (0, what cuInit returns),
 // FAKECUDA_DEVICES (1), and for each device, with commas between them,
@@ -20,6 +21,7 @@
 // FAKECUDA_FAULT has kernels, or calls of a library, of that name end with an
 // illegal address: all that comes later fails with it.
 #include "cubin.h"
+#include "interpreter.h"
 #include "ptx.h"
 #include "streams.h"
 #undef blockIdx
@@ -78,6 +80,7 @@ struct Allocation {
 	int device;
 };
 static std::map<char *, Allocation> allocations;
+static uint64_t generation; // of allocations: how often they have changed
 enum { MOST_DEVICES = 16 };
 static size_t used[MOST_DEVICES];
 static thread_local int current; // device
@@ -135,6 +138,7 @@ API cuMemAlloc_v2(CUdeviceptr *p, size_t n) {
 	if (dry()) {
 		static char *next = (char *)(1ull << 44);
 		allocations[next] = {nullptr, 0, n, current};
+		generation++;
 		used[current] += n;
 		*p = (CUdeviceptr)next;
 		next += (n + 511) / 256 * 256;
@@ -147,6 +151,7 @@ API cuMemAlloc_v2(CUdeviceptr *p, size_t n) {
 	memset(m, 0xFF, mapped - PAGE);
 	char *q = m + mapped - PAGE - rounded;
 	allocations[q] = {m, mapped, n, current};
+	generation++;
 	used[current] += n;
 	*p = (CUdeviceptr)q;
 	return SUCCESS;
@@ -160,6 +165,7 @@ API cuMemFree_v2(CUdeviceptr p) { // waits for all work
 	if (a->second.map) munmap(a->second.map, a->second.mapped);
 	used[a->second.device] -= a->second.bytes;
 	allocations.erase(a);
+	generation++;
 	return SUCCESS;
 }
 API cuMemGetInfo_v2(size_t *free, size_t *total) {
@@ -357,10 +363,32 @@ struct Function {
 	std::string name;
 	const emu::Kernel *kernel;
 	ptx::Entry entry;
+	size_t parameters; // where the interpreter runs it
+	uint64_t module;
 };
 struct Module {
 	std::map<std::string, Function> functions;
+	uint64_t interpreted = 0; // by the interpreter
 };
+
+static const mezzo_fake_interpreter *interpreter;
+extern "C" __attribute__((visibility("default"))) void fakecuda_interpret(const mezzo_fake_interpreter *i) { interpreter = i; }
+
+// interpret runs a kernel by the interpreter, which may access all allocations.
+static CUresult interpret(const Function *fn, dim3 grid, dim3 block, unsigned shared, std::vector<uint64_t> &values) {
+	static std::vector<mezzo_fake_memory> memory;
+	static uint64_t of = 0;
+	if (of != generation) {
+		memory.clear();
+		for (auto &a : allocations) memory.push_back({a.first, a.second.bytes});
+		of = generation;
+	}
+	mezzo_fake_launch l = {fn->module, (char *)fn->name.c_str(), {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared,
+		values.data(), (int)values.size(), generation, memory.data(), (int)memory.size(), 0, 0};
+	CUresult r = interpreter->run(&l);
+	emu::swaps = l.swaps;
+	return r;
+}
 
 // Modules are PTX. A kernel that was compiled for the host as well runs as
 // that, others are interpreted.
@@ -375,7 +403,7 @@ API cuModuleLoadData(void **m, const void *image) {
 		}
 	}
 	if (machine) {
-		if (setting("CUDA_FORCE_PTX_JIT", 0) || machine > capability || machine / 10 != capability / 10) return NO_BINARY;
+		if (interpreter || setting("CUDA_FORCE_PTX_JIT", 0) || machine > capability || machine / 10 != capability / 10) return NO_BINARY;
 		Module *module = new Module;
 		for (auto &entry : cubin::entries(image)) {
 			auto k = kernels().find(entry.first);
@@ -393,23 +421,33 @@ API cuModuleLoadData(void **m, const void *image) {
 	std::string text((const char *)image);
 	if (text.find(".version") == std::string::npos) return INVALID_IMAGE;
 	Module *module = new Module;
+	if (interpreter)
+		if (CUresult e = interpreter->load((char *)image, &module->interpreted)) return e;
 	std::string interpreted;
 	for (size_t at = 0; (at = text.find(".entry ", at)) != std::string::npos; at += 7) {
 		size_t open = text.find('(', at), close = text.find(')', at);
 		std::string name = text.substr(at + 7, open - at - 7);
+		size_t count = 0;
+		for (size_t p = open; (p = text.find(".param ", p)) < close; p++) count++;
 		auto k = kernels().find(name);
+		if (interpreter) {
+			module->functions[name] = {name, nullptr, {}, count, module->interpreted};
+			continue;
+		}
 		if (k == kernels().end()) {
 			size_t next = text.find(".visible .entry", at);
 			interpreted += text.substr(at, next == std::string::npos ? next : next - at);
 			continue;
 		}
-		size_t count = 0;
-		for (size_t p = open; (p = text.find(".param ", p)) < close; p++) count++;
 		if (count != k->second.parameters) {
 			fprintf(stderr, "fakecuda: kernel %s has %zu parameters in PTX and %zu on the host\n", name.c_str(), count, k->second.parameters);
 			return INVALID_PTX;
 		}
 		module->functions[name] = {name, &k->second, {}};
+	}
+	if (interpreter) {
+		*m = module;
+		return SUCCESS;
 	}
 	std::map<std::string, ptx::Entry> entries;
 	std::string error;
@@ -424,6 +462,7 @@ API cuModuleLoadData(void **m, const void *image) {
 API cuModuleUnload(void *m) {
 	LOCKED;
 	CUresult e = drain_all();
+	if (interpreter) interpreter->unload(((Module *)m)->interpreted);
 	delete (Module *)m;
 	return e;
 }
@@ -440,7 +479,7 @@ API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 	Function *fn = (Function *)f;
 	if (!gx || !gy || !gz || gy > 65535 || gz > 65535 || bx * by * bz == 0 || bx * by * bz > 1024 || shared > 48 << 10) return INVALID_VALUE;
 	if (((Stream *)stream)->device != current) return INVALID_HANDLE;
-	size_t n = fn->kernel ? fn->kernel->parameters : fn->entry.parameters.size();
+	size_t n = fn->kernel ? fn->kernel->parameters : interpreter ? fn->parameters : fn->entry.parameters.size();
 	std::vector<uint64_t> values(n);
 	for (size_t i = 0; i < n; i++) values[i] = *(uint64_t *)parameters[i];
 	return put_work((Stream *)stream, [=]() mutable {
@@ -457,6 +496,12 @@ API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 		if (faults(fn->name)) return (CUresult)ILLEGAL_ADDRESS;
 		std::vector<void *> p;
 		for (auto &v : values) p.push_back(&v);
+		dim3 grid{gx, gy, gz}, block{bx, by, bz};
+		if (interpreter) {
+			CUresult r = interpret(fn, grid, block, shared, values);
+			note(line + " " + std::to_string(emu::indices) + " " + std::to_string(emu::swaps));
+			return r;
+		}
 		running = fn->name.c_str();
 		static char stack[65536];
 		stack_t alternative = {stack, 0, sizeof stack}, before;
@@ -465,7 +510,6 @@ API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 		act.sa_flags = SA_SIGINFO | SA_ONSTACK;
 		sigaltstack(&alternative, &before);
 		sigaction(SIGSEGV, &act, &old);
-		dim3 grid{gx, gy, gz}, block{bx, by, bz};
 		int r = fn->kernel ? fn->kernel->run(p.data(), grid, block, shared) : ptx::run(fn->entry, p.data(), grid, block);
 		sigaction(SIGSEGV, &old, nullptr);
 		sigaltstack(&before, nullptr);
