@@ -60,6 +60,7 @@ type Program struct {
 	buffers []callerBuffer
 	static  [][]byte // data of constants, by position
 	choices map[int]exec.Choice
+	packers []int // positions of the values that the packed operands are for, as in plan.Packed
 
 	mu     sync.Mutex
 	free   []*execution
@@ -112,6 +113,9 @@ func compile(ctx context.Context, d *Device, g *ir.Graph) (*Program, error) {
 			if err != nil {
 				return nil, err
 			}
+			for len(p.packers) < len(p.plan.Packed) {
+				p.packers = append(p.packers, i)
+			}
 			if v.Slot.Place == ir.Static {
 				return nil, fmt.Errorf("cpu: Compile: value %d (%v) lies among the constants", i, v.Op)
 			}
@@ -130,6 +134,22 @@ func compile(ctx context.Context, d *Device, g *ir.Graph) (*Program, error) {
 	p.choices = b.Choices
 	runtime.AddCleanup(p, (*lease).end, p.lease)
 	return p, nil
+}
+
+// Copies shows the packed operands that are kept: those of the execution that the next run
+// takes.
+func (p *Program) Copies(see func(value int, data []byte)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.free) == 0 {
+		return
+	}
+	r := p.free[len(p.free)-1]
+	for i := range r.Packed {
+		if k := &r.Packed[i]; k.Version != 0 && i < len(p.packers) {
+			see(p.packers[i], k.Data)
+		}
+	}
 }
 
 // place records that the value at pos lies in a buffer of the caller.

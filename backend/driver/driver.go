@@ -112,6 +112,14 @@ type Copier interface {
 	CopyFrom(src Buffer, bytes int) error
 }
 
+// CopyKeeper is a Program that keeps copies of inputs from run to run, such as packed
+// operands. Copies calls see for each copy that a run would read while its input is not
+// written: with the position of the value that reads it and the memory of the copy, valid during the
+// call, which must not be written to.
+type CopyKeeper interface {
+	Copies(see func(value int, data []byte))
+}
+
 // Timer is a Program with a built-in profiler: after SetTiming(true), Times
 // returns the nanoseconds of each value in the last run, 0 for views.
 type Timer interface {

@@ -108,6 +108,16 @@ func (h *shadow) ensure(ctx context.Context, read bool) (*storage, error) {
 	return h.store, nil
 }
 
+// kept returns the elements of a copy that is current, nil for another one.
+func (h *shadow) kept() ([]byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, err := h.versions(context.Background()); err != nil || h.store == nil || !h.current() {
+		return nil, err
+	}
+	return host(h.store.buf, h.typ.Bytes())
+}
+
 // check reports a copy that passes for current and is not what is computed anew.
 func (h *shadow) check() error {
 	h.mu.Lock()
