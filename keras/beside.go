@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
@@ -34,6 +35,30 @@ func (m *Model) Digests(ctx context.Context, b Batch) (all []tensor.Digest, err 
 		return nil, err
 	}
 	return m.training.train.Digests(ctx, b)
+}
+
+// StepValue returns the elements of a value of the training step on b, of those that
+// Digests lists: see tensor.Func.ValueOf. It changes no variable. The model must be
+// compiled.
+func (m *Model) StepValue(ctx context.Context, b Batch, id tensor.TapID) (t op.Type, data []byte, err error) {
+	defer tensor.Catch(&err)
+	if err := needs(ctx, "StepValue"); err != nil {
+		return t, nil, err
+	}
+	if err := m.ready(b); err != nil {
+		return t, nil, err
+	}
+	return m.training.train.ValueOf(ctx, b, id)
+}
+
+// StepCopies returns the copies of weights that the next training step on batches like b
+// would read: see tensor.Func.Copies. The model must be compiled.
+func (m *Model) StepCopies(b Batch) (all []tensor.Copy, err error) {
+	defer tensor.Catch(&err)
+	if err := m.ready(b); err != nil {
+		return nil, err
+	}
+	return m.training.train.Copies(b)
 }
 
 // StepVariables lists all variables that a training step on batches like b reads or

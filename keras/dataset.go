@@ -58,6 +58,8 @@ type Pipeline struct {
 	shuffle *shuffle
 	open    pipeline.Opener[Batch]
 	epoch   *atomic.Int64 // how often Batches was called
+
+	samples func() *Pipeline // see numbered
 }
 
 // shuffle is a pending Shuffle of samples in memory.
@@ -111,6 +113,7 @@ func (p *Pipeline) Shuffle(buffer int, seed ...uint64) *Pipeline {
 		return q
 	}
 	q.open = pipeline.Shuffle(p.elements(), s.buffer, s.seed)
+	q.follow(p, func(p *Pipeline) *Pipeline { return p.Shuffle(s.buffer, s.seed) })
 	return q
 }
 
@@ -124,6 +127,7 @@ func (p *Pipeline) BatchDropRemainder(n int) *Pipeline { return p.batch(n, true)
 func (p *Pipeline) batch(n int, drop bool) *Pipeline {
 	q := p.derive()
 	q.batched = true
+	q.follow(p, func(p *Pipeline) *Pipeline { return p.batch(n, drop) })
 	if q.n >= 0 && q.n != Infinite {
 		q.n = (p.n + n - 1) / max(n, 1)
 		if drop {
@@ -168,6 +172,7 @@ func (p *Pipeline) part(lo, hi int) *Pipeline {
 		return q
 	}
 	q.open = pipeline.Part(p.elements(), p.n, lo, hi)
+	q.follow(p, func(p *Pipeline) *Pipeline { return p.part(lo, hi) })
 	return q
 }
 
@@ -232,6 +237,7 @@ func (p *Pipeline) Tensors() (x, y, weight *Tensor, err error) {
 func (p *Pipeline) Map(f func(Batch) (Batch, error)) *Pipeline {
 	q := p.derive()
 	q.open = pipeline.Map(p.elements(), func(_ context.Context, b Batch) (Batch, error) { return f(b) })
+	q.follow(p, func(p *Pipeline) *Pipeline { return p.Map(func(b Batch) (Batch, error) { return b, nil }) })
 	return q
 }
 
@@ -239,6 +245,7 @@ func (p *Pipeline) Map(f func(Batch) (Batch, error)) *Pipeline {
 func (p *Pipeline) Prefetch(n int) *Pipeline {
 	q := p.derive()
 	q.open = pipeline.Ahead(p.elements(), n)
+	q.follow(p, func(p *Pipeline) *Pipeline { return p.Prefetch(n) })
 	return q
 }
 

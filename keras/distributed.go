@@ -78,7 +78,7 @@ func (m *Model) distribute(c *FitConfig) *ranks {
 	}
 	g := d.Ranks()
 	if g.Rank() != 0 {
-		c.Output, c.Verbose, c.Logger = io.Discard, VerbositySilent, nil
+		c.Output, c.Verbose, c.Logger, c.Journal = io.Discard, VerbositySilent, nil, nil
 		c.Callbacks = slices.DeleteFunc(slices.Clone(c.Callbacks), func(c Callback) bool { return c.FirstRankOnly })
 		if c.Checkpoint != nil {
 			c.Checkpoint = follower{}

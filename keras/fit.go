@@ -58,6 +58,11 @@ type FitConfig struct {
 	Checkpoint Checkpointer
 	SaveEvery  int
 
+	// Journal gets checksums of each step and of each state that is saved, so that the
+	// training can be replayed, compared with another and audited. No bit depends on it.
+	// See package keras/journal. Default: none.
+	Journal Journaler
+
 	Output  io.Writer // progress; default: standard output
 	Verbose Verbosity
 
@@ -178,6 +183,9 @@ func (m *Model) Fit(ctx context.Context, d Dataset, c FitConfig) (h *History, er
 		return h, fmt.Errorf("Fit: %w", err)
 	}
 	f := &fitting{m: m, h: h, c: c, ranks: ranks, source: source, run: &Run{Model: m, Config: c, Steps: source.steps, Checkpoint: c.Checkpoint, SaveEvery: c.SaveEvery}}
+	if c.Journal != nil {
+		f.journal = &journaling{to: c.Journal}
+	}
 	if validation != nil {
 		v, err := batchedSource(ctx, m, validation, c, c.ValidationSteps, "give ValidationSteps")
 		if err != nil {
@@ -201,8 +209,10 @@ type fitting struct {
 	logs       Logs
 	items      []logItem
 	announced  bool
-	resumed    bool // in the middle of the epoch that comes next
-	saved      bool // the Checkpoint has a state of this training
+	resumed    bool        // in the middle of the epoch that comes next
+	saved      bool        // the Checkpoint has a state of this training
+	journal    *journaling // nil: there is none
+	at         Position    // of the batch of the step
 	last       optimizers.StepResult
 	firstScale float64 // the loss scale when Fit began; 0: not read yet
 	unread     int     // so many steps from now MaxSkipsAtFloor can be reached: devices are not asked before
@@ -217,6 +227,13 @@ func (f *fitting) fit(ctx context.Context) (err error) {
 	f.progress = newProgress(f.c.Output, f.c.Verbose.mode(), steps)
 	defer f.progress.interrupt()
 	f.begins(ctx)
+	if f.journal != nil {
+		defer func() {
+			if e := f.journal.to.End(); e != nil {
+				err = errors.Join(err, fmt.Errorf("Fit: journal: %w", e))
+			}
+		}()
+	}
 	if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.TrainBegin }); err != nil {
 		return err
 	}
@@ -276,6 +293,7 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 	for (!r.Stop || f.ranks != nil) && (f.c.StepsPerEpoch == 0 || r.Step < f.c.StepsPerEpoch) {
 		at := stream.place()
 		b, ok, ended, err := f.next(ctx, epoch, stream)
+		f.at = Position{stream.at.Epoch, stream.at.Batch - 1}
 		switch {
 		case ended:
 			return f.interrupted(ctx, epoch, at)
@@ -376,6 +394,14 @@ func (f *fitting) begin(epoch int) (err error) {
 
 // step trains on one batch. Unless it is done nothing has changed.
 func (f *fitting) step(ctx context.Context, b Batch) (done bool, err error) {
+	if f.journal != nil && !f.journal.begun {
+		if _, err := f.m.training.train.MemoryOf(b); err != nil { // records the step, which makes all variables
+			return false, err
+		}
+		if err := f.journalBegins(ctx, b, JournalState{Epoch: f.run.Epoch, Step: f.run.Step, Data: f.at}); err != nil {
+			return false, err
+		}
+	}
 	if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.BatchBegin }); err != nil {
 		return false, err
 	}
@@ -401,6 +427,11 @@ func (f *fitting) step(ctx context.Context, b Batch) (done bool, err error) {
 func (f *fitting) stepped(ctx context.Context, b Batch) error {
 	r, t := f.run, f.m.training
 	r.Step++
+	if f.journal != nil {
+		if err := f.journalStep(ctx, b, f.at); err != nil {
+			return err
+		}
+	}
 	if most := f.c.MaxSkipsAtFloor; t.skips() && (f.c.Logger != nil || most > 0 && f.unread <= 1) {
 		res, err := t.result()
 		if err != nil {

@@ -205,6 +205,9 @@ func (f *fitting) saveState(ctx context.Context, s *State, totals []Array) (err 
 		}
 	}
 	s.Metrics = totals
+	if err := f.journalSaving(ctx, s.Epoch, s.Step, s.Data); err != nil {
+		return err
+	}
 	// Also if ctx has ended meanwhile: completed steps are worth keeping.
 	if err := f.run.Checkpoint.Save(context.WithoutCancel(ctx), s); err != nil {
 		return fmt.Errorf("Fit: %w", err)
@@ -257,6 +260,11 @@ func (f *fitting) resume(ctx context.Context, stream *stream) (epoch int, err er
 	}
 	if !f.ranks.first() { // rank 0 has the totals of all
 		if err := f.ranks.clear(f.m.training); err != nil {
+			return 0, err
+		}
+	}
+	if f.journal != nil {
+		if err := f.journalBegins(ctx, b, JournalState{Epoch: s.Epoch, Step: s.Step, Data: s.Data, Resumed: true}); err != nil {
 			return 0, err
 		}
 	}

@@ -98,7 +98,7 @@ func capture[In any](ctx context.Context, what string, in In, vs []*keras.Variab
 	fail := func(err error) (*Bundle, error) { return nil, fmt.Errorf("doctor: %s: %w", what, err) }
 	b := &Bundle{}
 	var err error
-	if b.Made, err = here(); err != nil {
+	if b.Made, err = Here(); err != nil {
 		return fail(err)
 	}
 	if b.Variables, err = keras.ArraysOf(variables(vs)); err != nil {
@@ -119,8 +119,8 @@ func capture[In any](ctx context.Context, what string, in In, vs []*keras.Variab
 	return b, nil
 }
 
-// here describes this process.
-func here() (o Origin, err error) {
+// Here describes this process.
+func Here() (o Origin, err error) {
 	d, err := policy.Effective()
 	if err != nil {
 		return o, err
@@ -241,7 +241,7 @@ type Replayed struct {
 }
 
 func (b *Bundle) compare(got []tensor.Digest) (*Replayed, error) {
-	now, err := here()
+	now, err := Here()
 	if err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
 	}
