@@ -23,6 +23,7 @@ import (
 	_ "github.com/mezzo-ml/mezzo/keras/data"
 	_ "github.com/mezzo-ml/mezzo/keras/datasets/mnist"
 	_ "github.com/mezzo-ml/mezzo/keras/hub"
+	_ "github.com/mezzo-ml/mezzo/keras/journal"
 	_ "github.com/mezzo-ml/mezzo/keras/onnx"
 	_ "github.com/mezzo-ml/mezzo/keras/serving"
 	_ "github.com/mezzo-ml/mezzo/keras/tensorboard"
@@ -50,7 +51,7 @@ func TestMain(m *testing.M) {
 // for all takes half as long as one for each.
 var buildAll = sync.OnceValue(func() error {
 	args := []string{"build", "-ldflags=-s -w", "-o", programs + string(filepath.Separator)}
-	for _, name := range []string{"accuracy", "bert", "customloop", "distributed", "doctor", "gan", "guide", "mnistcnn", "onnx", "overflow", "pcm", "predict", "quantize", "quickstart", "refine", "resume", "rossmann", "serve", "translate", "unet", "vae"} {
+	for _, name := range []string{"accuracy", "audit", "bert", "customloop", "distributed", "doctor", "gan", "guide", "mnistcnn", "onnx", "overflow", "pcm", "predict", "quantize", "quickstart", "refine", "resume", "rossmann", "serve", "translate", "unet", "vae"} {
 		args = append(args, "./"+name)
 	}
 	cmd := exec.Command("go", args...)

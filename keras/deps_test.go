@@ -93,6 +93,7 @@ var imports = map[string]string{
 	"keras/exponents":              "backend/dtype",
 	"keras/doctor":                 "backend/dtype backend/op backend/tensor keras keras/checkpoint keras/internal/atomicfile layers optimizers policy",
 	"keras/doctor/doctortest":      "backend/dtype backend/op keras keras/doctor layers layers/layertest layers/preprocessing losses optimizers policy",
+	"keras/journal":                "backend/dtype backend/op backend/tensor keras keras/checkpoint keras/doctor keras/internal/safeio",
 	"keras/plot":                   "keras keras/exponents keras/internal/atomicfile keras/internal/console layers github.com/guptarohit/asciigraph gonum.org/v1/plot gonum.org/v1/plot/font gonum.org/v1/plot/plotter gonum.org/v1/plot/vg gonum.org/v1/plot/vg/draw",
 	"keras/saving":                 "backend/dtype backend/op backend/tensor optimizers/kerasstate keras keras/internal/atomicfile keras/internal/safeio keras/internal/npy keras/internal/hdf5 layers layers/activations layers/preprocessing layers/callspec optimizers policy github.com/maruel/safetensors",
 	"keras/hub":                    "backend/dtype backend/tensor keras keras/internal/safeio keras/saving layers",

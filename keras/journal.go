@@ -36,7 +36,7 @@ type JournalStep struct {
 
 	Inputs  uint64 // of the batch: X, Y and Weight; of a tensor of more than 128 KiB of a part, all parts in turn
 	Weights uint64 // of a part of the model's variables after the step, see Parts
-	Slots   uint64 // of a part of the optimizer's variables, and of those of CompileConfig.Parts
+	Slots   uint64 // of a part of the optimizer's variables and CompileConfig.Parts
 	Random  uint64 // of the states of random numbers
 	Totals  uint64 // of the totals of loss and metrics; 0 with several ranks
 
@@ -71,8 +71,8 @@ type JournalState struct {
 // several hundred times as many bytes as are hashed for the journal.
 const mostParts = 64
 
-// mostInputs is how many bytes of a tensor of the batch are hashed: small networks read large
-// batches in no time.
+// mostInputs is how many bytes of a tensor of the batch are hashed. A step of a small network
+// reads a large batch in little more time than a hash of all of it.
 const mostInputs = 128 << 10
 
 // journaling is what Fit does for a Journaler.
