@@ -523,7 +523,7 @@ func TestDocsFlags(t *testing.T) {
 	var (
 		run      = regexp.MustCompile(`go run (?:-tags cuda )?\./examples/(\w+)([^` + "`" + `#|]*)`)
 		span     = regexp.MustCompile("`(-[a-z][^`]*)`")
-		declared = regexp.MustCompile(`flag\.\w+\((?:&?\w+, )?"([\w-]+)"`)
+		declared = regexp.MustCompile(`flag\.\w+\((?:&?[\w.]+, )?"([\w-]+)"`)
 		word     = regexp.MustCompile(`(?:^| )-+([a-z][\w-]*)`)
 		flags    = map[string]map[string]bool{}
 	)

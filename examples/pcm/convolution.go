@@ -31,7 +31,8 @@ func (c *Convolution) Build(in ...layers.Shape) error {
 	if s := in[0]; c.Size < 1 || c.Size > s[1] || c.Size > s[2] {
 		return fmt.Errorf("got Size %d for pictures %v, want 1 or more and no more than they have", c.Size, s)
 	}
-	return c.AddBuilt("array", c.Array, layers.Shape{keras.Unknown, c.Size * c.Size * in[0][3]})
+	s := in[0]
+	return c.AddBuilt("array", c.Array, layers.Shape{s[0], s[1] - c.Size + 1, s[2] - c.Size + 1, c.Size * c.Size * s[3]})
 }
 
 // Call implements layers.Layer.
@@ -43,11 +44,5 @@ func (c *Convolution) Call(p layers.Pass, x *keras.Tensor) *keras.Tensor {
 			parts = append(parts, x.Slice(1, i, i+rows).Slice(2, j, j+cols))
 		}
 	}
-	windows := ops.Concatenate(3, parts...)
-	n := x.Dim(0)
-	if n != keras.Unknown {
-		n *= rows * cols
-	}
-	y := layers.Apply(c.Array, p, windows.Reshape(n, windows.Dim(3)))
-	return y.Reshape(x.Dim(0), rows, cols, y.Dim(1))
+	return layers.Apply(c.Array, p, ops.Concatenate(3, parts...))
 }

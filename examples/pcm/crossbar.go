@@ -29,7 +29,10 @@ const (
 //   - Program transfers whole quanta of the accumulator to the array, each by one SET
 //     pulse, blindly: what the pulse has done is not read.
 //
-// Inputs must lie between 0 and 1.
+// Inputs must lie between 0 and 1, or -1 and 1 if Signed; what is beyond is clipped, and
+// so are outputs beyond Range. Gradients pass as if it were not.
+//
+// Shapes: [batch … in] → [batch … Units]. Each row of the input is a read of the array.
 type Crossbar struct {
 	layers.Base
 	Name, DType string
@@ -37,6 +40,9 @@ type Crossbar struct {
 	Device      *Device  // default: PCM
 	Transfer    Transfer // default: Accumulate
 	Scale       float64  // difference of conductances that is a weight of 1, in µS; default: 8
+	Range       float64  // of the converters behind the array, forward: -Range to Range; default: 16
+	Signed      bool     // inputs lie between -1 and 1
+	Glorot      bool     // the accumulator begins as a kernel of Dense does, and goes to the array in the first step; default: with zeros, and weights are those of cells that have had half a pulse or less
 	Seconds     float64  // between two steps of training; default: 1
 
 	accumulator                      *layers.Weight // [in+1, Units], of weights
@@ -50,10 +56,9 @@ type Crossbar struct {
 // is less than unsaturated, in µS.
 const saturated, unsaturated = 8.0, 6.0
 
-// The converters behind the array have the range -outputs to outputs in the forward
-// pass. In the backward pass rows go in with a largest magnitude of 1, and the range is
-// -errors to errors.
-const outputs, errors = 16.0, 4.0
+// In the backward pass rows go in with a largest magnitude of 1, and the converters
+// behind the array have the range -errors to errors.
+const errors = 4.0
 
 // Config implements layers.Layer.
 func (c *Crossbar) Config() layers.Config { return layers.Config{Name: c.Name, DType: c.DType} }
@@ -69,6 +74,9 @@ func (c *Crossbar) Build(in ...layers.Shape) error {
 	if c.Scale == 0 {
 		c.Scale = 8
 	}
+	if c.Range == 0 {
+		c.Range = 16
+	}
 	if c.Seconds == 0 {
 		c.Seconds = 1
 	}
@@ -77,12 +85,14 @@ func (c *Crossbar) Build(in ...layers.Shape) error {
 		return fmt.Errorf("got Units %d, want 1 or more", c.Units)
 	case c.Transfer != Accumulate && c.Transfer != Discard && c.Transfer != Stochastic:
 		return fmt.Errorf("got Transfer %q, want %q, %q or %q", c.Transfer, Accumulate, Discard, Stochastic)
-	case len(in) != 1 || len(in[0]) != 2:
-		return fmt.Errorf("got inputs %v, want one of rank 2", in)
+	case c.Scale < 0 || c.Range < 0 || c.Seconds < 0:
+		return fmt.Errorf("got Scale %v, Range %v and Seconds %v, want positive numbers", c.Scale, c.Range, c.Seconds)
+	case len(in) != 1 || len(in[0]) < 2:
+		return fmt.Errorf("got inputs %v, want one of rank 2 or more", in)
 	case c.ComputeDType() != keras.Float32:
 		return fmt.Errorf("got compute type %v, want float32", c.ComputeDType())
 	}
-	size := layers.Shape{in[0][1] + 1, c.Units} // the last row is the bias
+	size := layers.Shape{in[0][len(in[0])-1] + 1, c.Units} // the last row is the bias
 	var err error
 	add := func(name string, s layers.Shape, initializer string, options ...layers.WeightOption) *layers.Weight {
 		if err != nil {
@@ -92,8 +102,12 @@ func (c *Crossbar) Build(in ...layers.Shape) error {
 		w, err = c.AddWeight(name, s, initializer, options...)
 		return w
 	}
-	c.accumulator = add("accumulator", size, "zeros")
-	// A random part of the cells has had pulses: the first weights.
+	initializer := "zeros"
+	if c.Glorot {
+		initializer = "glorot_uniform"
+	}
+	c.accumulator = add("accumulator", size, initializer)
+	// A random part of the cells has had pulses.
 	first := fmt.Sprintf("random_uniform(minval=%g, maxval=%g)", c.Device.Low, c.Device.Low+0.5*c.Device.Step)
 	c.plus = add("plus", size, first, layers.NonTrainable())
 	c.minus = add("minus", size, first, layers.NonTrainable())
@@ -111,14 +125,23 @@ func (c *Crossbar) conductances() (plus, minus *keras.Tensor) {
 	return c.Device.Drifted(c.plus.Value(), now.Sub(c.plusTime.Value())), c.Device.Drifted(c.minus.Value(), now.Sub(c.minusTime.Value()))
 }
 
-// Call implements layers.Layer: x [batch, in] gives [batch, Units].
+// Call implements layers.Layer.
 func (c *Crossbar) Call(_ layers.Pass, x *keras.Tensor) *keras.Tensor {
+	if shape := x.Shape(); len(shape) > 2 {
+		last := len(shape) - 1
+		return c.multiplied(x.Reshape(shape[:last].Size(), shape[last])).Reshape(append(shape[:last].Clone(), c.Units)...)
+	}
+	return c.multiplied(x)
+}
+
+// multiplied returns the products of the rows of x, [rows in], with the array.
+func (c *Crossbar) multiplied(x *keras.Tensor) *keras.Tensor {
 	state := layers.NextState(c.random, x)
 	plus, minus := c.conductances()
 	kernel := plus.Sub(minus).MulScalar(1 / c.Scale)
 	variance := c.Device.Variance(plus).Add(c.Device.Variance(minus)).MulScalar(1 / (c.Scale * c.Scale))
-	inputs := quantized(ops.Concatenate(1, x, x.Slice(1, 0, 1).MulScalar(0).AddScalar(1)), 1, false)
-	y := quantized(c.product(inputs, kernel, variance, false, state, 0), outputs, true)
+	inputs := quantized(ops.Concatenate(1, x, x.Slice(1, 0, 1).MulScalar(0).AddScalar(1)), 1, c.Signed)
+	y := quantized(c.product(inputs, kernel, variance, false, state, 0), c.Range, true)
 	return y.WithGradient(func(g *keras.Tensor) []*keras.Tensor {
 		// The digital part takes the sums of what the array has seen.
 		update := inputs.MatMulT(g, true, false)

@@ -1,46 +1,60 @@
-// Command pcm trains a classifier of digits whose weights are conductances of simulated
-// phase-change memory: noisy cells that drift, and that pulses change in coarse, random
-// and uneven steps. Mixed precision makes them train as float32 does: updates are
-// accumulated digitally, and transferred when they amount to a pulse (Nandakumar et al.
-// 2020, who reach 97.73 % on MNIST with real cells, within 0.6 % of software). Without
-// the accumulation training fails.
+// Command pcm trains networks whose weights are conductances of simulated phase-change
+// memory: noisy cells that drift, and that pulses change in coarse, random and uneven
+// steps. Mixed precision makes them train as float32 does: updates are accumulated
+// digitally, and transferred when they amount to a pulse (Nandakumar et al. 2020, who
+// reach 97.73 % on MNIST with real cells, within 0.6 % of software). Without the
+// accumulation training fails. The networks are classifiers of digits, and an LSTM that
+// predicts the next character of a text.
 //
 //	go run ./examples/pcm
 //	go run ./examples/pcm -data mnist -seeds 3 -epochs 10
-//	go run ./examples/pcm -model cnn -rate 0.5
+//	go run ./examples/pcm -model cnn
+//	go run ./examples/pcm -model lstm -data "$(go env GOROOT)/src/testdata/Isaac.Newton-Opticks.txt"
+//
+// Settings are to be chosen with -holdout, and with a -seed that is not reported.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"math"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/mezzo-ml/mezzo/examples/interrupt"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
 	"github.com/mezzo-ml/mezzo/keras/datasets/mnist"
-	"github.com/mezzo-ml/mezzo/keras/metrics"
-	"github.com/mezzo-ml/mezzo/layers"
-	"github.com/mezzo-ml/mezzo/losses"
-	"github.com/mezzo-ml/mezzo/optimizers"
 )
 
 var (
-	data    = flag.String("data", "digits", `data: "digits" (built in), "mnist" (downloaded once), or a directory with the MNIST files`)
-	epochs  = flag.Int("epochs", 5, "epochs")
-	network = flag.String("model", "mlp", `network: "mlp", one hidden layer, or "cnn", two convolutions`)
-	batch   = flag.Int("batch", 32, "pictures per step")
-	rate    = flag.Float64("rate", 1, "learning rate of SGD")
-	units   = flag.Int("units", 250, "units of the hidden layer")
+	model   = flag.String("model", "mlp", `network: "mlp", one hidden layer; "cnn", two convolutions; or "lstm", for text`)
+	data    = flag.String("data", "", `data (default: built in); for digits "digits" (built in), "mnist" (downloaded once) or a directory with the MNIST files, for -model lstm a text file`)
+	samples = flag.Int("samples", 0, "train with the first samples alone (default: all)")
+	holdout = flag.Bool("holdout", false, "train without the last tenth of the training data, and report that instead of the test data: to choose settings")
 	seeds   = flag.Int("seeds", 1, "trainings of each kind, with different seeds")
+	seed    = flag.Uint64("seed", 0, "the first seed")
 	only    = flag.String("only", "", "names of the kinds to train, between commas: float32, pcm … (default: all)")
-	scale   = flag.Float64("scale", 8, "difference of conductances that is a weight of 1 of the hidden layer, in µS")
-	last    = flag.Float64("output-scale", 4, "the same of the output layer, whose weights are larger")
-	seconds = flag.Float64("seconds", 1, "seconds between two steps, for the drift")
+
+	given settings // by flags; what is 0 is that of the network
 )
+
+func init() {
+	flag.IntVar(&given.epochs, "epochs", 0, "epochs (default, as below: the network's)")
+	flag.IntVar(&given.batch, "batch", 0, "samples per step")
+	flag.IntVar(&given.units, "units", 0, "units of the hidden layer, or filters of the first convolution")
+	flag.StringVar(&given.optimizer, "optimizer", "", "sgd or adam")
+	flag.Float64Var(&given.rate, "rate", 0, "learning rate")
+	flag.Float64Var(&given.decay, "decay", 0, "divides the learning rate in the course of the training, along half a cosine; 1: it is constant")
+	flag.Float64Var(&given.clip, "clip", 0, "largest norm of the gradients")
+	flag.Float64Var(&given.scale, "scale", 0, "difference of conductances that is a weight of 1 of the hidden layers, in µS")
+	flag.Float64Var(&given.last, "output-scale", 0, "the same of the output layer, whose weights are larger")
+	flag.Float64Var(&given.converters, "range", 0, "largest output of the arrays of the hidden layers; their converters have 8 bits")
+	flag.Float64Var(&given.seconds, "seconds", 0, "seconds between two steps, for the drift")
+}
 
 func main() { interrupt.Main(run) }
 
@@ -68,14 +82,66 @@ func kinds() []kind {
 	}
 }
 
-func load(ctx context.Context) (train, test *keras.Pipeline, err error) {
-	switch *data {
-	case "digits":
-		return digits.Load()
-	case "mnist":
-		return mnist.LoadContext(ctx, "", mnist.Progbar(os.Stderr))
+// load returns the data of a network, and the number of its classes.
+func (n network) load(ctx context.Context) (train, test *keras.Pipeline, classes int, err error) {
+	switch {
+	case n.text:
+		text := sentences(5000, 1)
+		if *data != "" {
+			text, err = readText(*data)
+		}
+		if err == nil {
+			train, test, classes = textData(text)
+		}
+		return train, test, classes, err
+	case *data == "" || *data == "digits":
+		train, test, err = digits.Load()
+	case *data == "mnist":
+		train, test, err = mnist.LoadContext(ctx, "", mnist.Progbar(os.Stderr))
+	default:
+		train, test, err = mnist.Load(*data)
 	}
-	return mnist.Load(*data)
+	return train, test, 10, err
+}
+
+// chosen returns the network of -model with the settings of flags.
+func chosen() (n network, err error) {
+	n, ok := networks[*model]
+	if !ok {
+		return n, fmt.Errorf("-model is %q, want one of %s", *model, strings.Join(slices.Sorted(maps.Keys(networks)), ", "))
+	}
+	bad := *seeds < 1 || *samples < 0
+	whole := func(to *int, x int) {
+		if bad = bad || x < 0; x != 0 {
+			*to = x
+		}
+	}
+	number := func(to *float64, x float64) {
+		if bad = bad || !(x >= 0); x != 0 {
+			*to = x
+		}
+	}
+	whole(&n.epochs, given.epochs)
+	whole(&n.batch, given.batch)
+	whole(&n.units, given.units)
+	number(&n.rate, given.rate)
+	number(&n.decay, given.decay)
+	number(&n.clip, given.clip)
+	number(&n.scale, given.scale)
+	number(&n.last, given.last)
+	number(&n.converters, given.converters)
+	number(&n.seconds, given.seconds)
+	switch given.optimizer {
+	case "":
+	case "sgd", "adam":
+		n.optimizer = given.optimizer
+	default:
+		return n, fmt.Errorf("-optimizer is %q, want sgd or adam", given.optimizer)
+	}
+	if bad {
+		return n, fmt.Errorf("-seeds is %d, -samples %d, and the settings are %+v, want positive numbers", *seeds, *samples, given)
+	}
+	return n, nil
 }
 
 func run(ctx context.Context) error {
@@ -83,56 +149,89 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if *seeds < 1 || *epochs < 1 || *batch < 1 || *units < 1 {
-		return fmt.Errorf("-seeds, -epochs, -batch and -units: got %d, %d, %d and %d, want 1 or more", *seeds, *epochs, *batch, *units)
-	}
-	if *network != "mlp" && *network != "cnn" {
-		return fmt.Errorf("-model is %q, want mlp or cnn", *network)
-	}
-	train, test, err := load(ctx)
+	n, err := chosen()
 	if err != nil {
 		return err
 	}
+	train, test, classes, err := n.load(ctx)
+	if err != nil {
+		return err
+	}
+	if *samples > 0 {
+		train = train.Take(*samples)
+	}
+	what := "test"
+	if *holdout {
+		cut := train.Len() * 9 / 10
+		train, test, what = train.Take(cut), train.Skip(cut), "held-out"
+	}
 	for _, k := range all {
-		var accuracies []float64
-		var pulses, later float64
-		for seed := range *seeds {
-			model, arrays, err := k.model(uint64(seed))
-			if err != nil {
-				return err
-			}
-			_, err = model.Fit(ctx, train, keras.FitConfig{BatchSize: *batch, Epochs: *epochs, Seed: uint64(seed), Verbose: keras.VerbositySilent})
-			if err != nil {
-				return err
-			}
-			accuracy, err := evaluate(ctx, model, test)
-			if err != nil {
-				return err
-			}
-			accuracies = append(accuracies, 100*accuracy)
-			for _, a := range arrays {
-				n, err := a.Pulses()
-				if err != nil {
-					return err
-				}
-				pulses += n / float64(len(arrays)*a.Cells()) / float64(*seeds)
-				if err := a.Wait(24 * 3600); err != nil {
-					return err
-				}
-			}
-			if accuracy, err = evaluate(ctx, model, test); err != nil {
-				return err
-			}
-			later += 100 * accuracy / float64(*seeds)
+		r, err := n.repeated(ctx, k, train, test, classes)
+		if err != nil {
+			return err
 		}
-		mean, spread := statistics(accuracies)
-		fmt.Printf("%-15s  test accuracy %6.2f ± %.2f %%", k.name, mean, spread)
+		mean, spread := statistics(r.scores)
+		if n.text {
+			fmt.Printf("%-15s  %s bits per character %.3f ± %.3f", k.name, what, mean, spread)
+		} else {
+			fmt.Printf("%-15s  %s accuracy %6.2f ± %.2f %%", k.name, what, mean, spread)
+		}
 		if k.device != nil {
-			fmt.Printf(", a day later %6.2f %%; %.1f pulses a cell", later, pulses)
+			later, _ := statistics(r.later)
+			if n.text {
+				fmt.Printf(", a day later %.3f", later)
+			} else {
+				fmt.Printf(", a day later %6.2f %%", later)
+			}
+			fmt.Printf("; %.1f pulses a cell", r.pulses)
 		}
 		fmt.Println()
 	}
 	return nil
+}
+
+// results are what is known of trainings of one kind.
+type results struct {
+	scores, later []float64 // of each seed, at once and after a day
+	pulses        float64   // mean of all cells
+}
+
+// repeated trains a network with each seed.
+func (n network) repeated(ctx context.Context, k kind, train, test *keras.Pipeline, classes int) (r results, err error) {
+	steps := n.epochs * ((train.Len() + n.batch - 1) / n.batch)
+	for i := range *seeds {
+		first := *seed + uint64(i)
+		m, arrays, err := n.model(k, classes, steps, first)
+		if err != nil {
+			return r, err
+		}
+		if _, err = m.Fit(ctx, train, keras.FitConfig{BatchSize: n.batch, Epochs: n.epochs, Seed: first, Verbose: keras.VerbositySilent}); err != nil {
+			return r, err
+		}
+		logs, err := m.Evaluate(ctx, test)
+		if err != nil {
+			return r, err
+		}
+		r.scores = append(r.scores, n.score(logs))
+		for _, a := range arrays {
+			pulses, err := a.Pulses()
+			if err != nil {
+				return r, err
+			}
+			r.pulses += pulses / float64(len(arrays)*a.Cells()) / float64(*seeds)
+			if err := a.Wait(24 * 3600); err != nil {
+				return r, err
+			}
+		}
+		if len(arrays) == 0 {
+			continue
+		}
+		if logs, err = m.Evaluate(ctx, test); err != nil {
+			return r, err
+		}
+		r.later = append(r.later, n.score(logs))
+	}
+	return r, nil
 }
 
 // selected returns the kinds with these names; all of them for "".
@@ -156,52 +255,6 @@ func selected(names string) (some []kind, err error) {
 		}
 	}
 	return some, nil
-}
-
-// model returns a compiled classifier, and its arrays.
-func (k kind) model(seed uint64) (*keras.Model, []*Crossbar, error) {
-	var arrays []*Crossbar
-	dense := func(units int, scale float64) layers.Layer {
-		if k.device == nil {
-			return &layers.Dense{Units: units}
-		}
-		c := &Crossbar{Units: units, Device: k.device, Transfer: k.transfer, Scale: scale, Seconds: *seconds}
-		arrays = append(arrays, c)
-		return c
-	}
-	var model *keras.Model
-	if *network == "cnn" {
-		// What goes into an array lies between 0 and 1.
-		limited := func() layers.Layer { return &layers.ReLU{MaxValue: new(1.0)} }
-		model = keras.Sequential(&layers.Reshape{TargetShape: []int{28, 28, 1}},
-			&Convolution{Size: 5, Array: dense(12, *scale)}, limited(), &layers.MaxPooling2D{},
-			&Convolution{Size: 3, Array: dense(24, *scale)}, limited(), &layers.MaxPooling2D{},
-			&layers.Flatten{}, dense(10, *last))
-	} else {
-		model = keras.Sequential(dense(*units, *scale), &layers.Activation{Activation: "sigmoid"}, dense(10, *last))
-	}
-	if err := model.SetSeed(seed); err != nil {
-		return nil, nil, err
-	}
-	err := model.Compile(keras.CompileConfig{
-		Loss:      &losses.SparseCategoricalCrossentropy{FromLogits: true},
-		Optimizer: &optimizers.SGD{LearningRate: *rate},
-		Metrics:   []metrics.Metric{&metrics.SparseCategoricalAccuracy{Name: "accuracy"}},
-		TrainStep: func(m *keras.Model, b keras.Batch) keras.StepLogs {
-			predictions, loss := m.ComputeLoss(b, keras.Training)
-			optimizers.Minimize(m.Optimizer(), loss, m.TrainableVariables())
-			for _, a := range arrays {
-				a.Program()
-			}
-			return m.ComputeMetrics(b, predictions)
-		},
-	})
-	return model, arrays, err
-}
-
-func evaluate(ctx context.Context, m *keras.Model, test *keras.Pipeline) (float64, error) {
-	scores, err := m.Evaluate(ctx, test)
-	return scores.Get("accuracy"), err
 }
 
 // statistics returns the mean and the standard deviation, 0 of one number.

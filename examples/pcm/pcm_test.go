@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -200,7 +202,7 @@ func TestCrossbar(t *testing.T) {
 			for k := range in {
 				want += float64(x[r*in+k]) * w[k*units+u] / c.Scale
 			}
-			if math.Abs(y[r*units+u]-want) > outputs/254+1e-5 {
+			if math.Abs(y[r*units+u]-want) > c.Range/254+1e-5 {
 				t.Errorf("output %d %d is %v, want %v", r, u, y[r*units+u], want)
 			}
 		}
@@ -232,7 +234,7 @@ func TestCrossbar(t *testing.T) {
 	check(t, err)
 	mean, deviation := statistics(values(t, reads)) // of the bias row alone
 	want := math.Sqrt2 * (PCM.Noise*4 + PCM.NoiseFloor) / c.Scale
-	step := outputs / 127 // of the converter, larger than the noise
+	step := c.Range / 127 // of the converter, larger than the noise
 	if math.Abs(mean) > 0.002 || deviation == 0 || deviation > want+step {
 		t.Errorf("reads of 0 have mean %v and deviation %v, want 0 and about %v", mean, deviation, want)
 	}
@@ -274,7 +276,7 @@ func TestConvolution(t *testing.T) {
 	}
 	got := values(t, y)
 	for i, x := range values(t, want) {
-		if math.Abs(got[i]-x) > outputs/254+1e-5 {
+		if math.Abs(got[i]-x) > array.Range/254+1e-5 {
 			t.Fatalf("output %d is %v, want %v", i, got[i], x)
 		}
 	}
@@ -294,24 +296,140 @@ func slicesOf(n int, x float64) []float64 {
 	return all
 }
 
-// TestTraining: with the accumulator cells learn nearly as float32 weights do; without
-// it they do not.
-func TestTraining(t *testing.T) {
-	train, test := digits.Dataset(3000, 1), digits.Dataset(500, 2)
-	accuracy := map[string]float64{}
-	for _, k := range kinds() {
-		if k.name != "float32" && k.name != "pcm" && k.name != "no-accumulation" {
-			continue
-		}
-		m, _, err := k.model(1)
-		check(t, err)
-		_, err = m.Fit(ctx, train, keras.FitConfig{BatchSize: 20, Epochs: 3, Verbose: keras.VerbositySilent})
-		check(t, err)
-		accuracy[k.name], err = evaluate(ctx, m, test)
-		check(t, err)
+// TestLSTM: on an ideal array the layer is Keras's LSTM with the same weights, but for
+// the converters.
+func TestLSTM(t *testing.T) {
+	const units, features, steps = 5, 3, 4
+	array := &Crossbar{Units: 4 * units, Device: &ideal, Scale: 8, Range: 4, Signed: true}
+	m := keras.Sequential(&layers.RNN{Cell: &LSTM{Units: units, Array: array}, ReturnSequences: true})
+	reference := keras.Sequential(&layers.LSTM{Units: units, ReturnSequences: true})
+	check(t, m.Build(steps, features))
+	check(t, reference.Build(steps, features))
+	// Columns here are gates i, f, o and the candidate; in Keras i, f, candidate, o.
+	column := []int{0, 1, 3, 2}
+	const rows = features + units + 1
+	plus, minus := make([]float64, rows*4*units), make([]float64, rows*4*units)
+	w := make([]float64, len(plus))
+	for i := range plus {
+		plus[i], minus[i] = 4+2*math.Sin(float64(7*i)), 4+2*math.Cos(float64(i))
+		row, gate, unit := i/(4*units), i/units%4, i%units
+		w[row*4*units+column[gate]*units+unit] = (plus[i] - minus[i]) / array.Scale
 	}
-	if accuracy["pcm"] < accuracy["float32"]-0.05 || accuracy["no-accumulation"] > accuracy["pcm"]-0.2 {
-		t.Errorf("got accuracies %v", accuracy)
+	for unit := range units {
+		w[(rows-1)*4*units+units+unit]++ // the constant bias of the forget gate
+	}
+	check(t, array.plus.Set(plus))
+	check(t, array.minus.Set(minus))
+	weights := reference.Weights()
+	check(t, weights[0].Set(w[:features*4*units]))
+	check(t, weights[1].Set(w[features*4*units:(rows-1)*4*units]))
+	check(t, weights[2].Set(w[(rows-1)*4*units:]))
+	x := make([]float32, 2*steps*features)
+	for i := range x {
+		x[i] = float32(math.Round(127*math.Sin(float64(3*i))) / 127)
+	}
+	input := keras.NewTensor(x, 2, steps, features)
+	got, err := m.Predict(ctx, input)
+	check(t, err)
+	want, err := reference.Predict(ctx, input)
+	check(t, err)
+	if !got.Shape().Equal(want.Shape()) {
+		t.Fatalf("got shape %v, want %v", got.Shape(), want.Shape())
+	}
+	// A gate errs by half a step of the converter, and outputs by that of 9 inputs with
+	// weights of about 0.5: 4/254 + 5·0.5/254 before slopes of at most 1.
+	expected := values(t, want)
+	for i, y := range values(t, got) {
+		if math.Abs(y-expected[i]) > 0.05 {
+			t.Errorf("output %d is %v, want %v", i, y, expected[i])
+		}
+	}
+	for want, l := range map[string]*LSTM{"Units 0": {}, "[batch features]": {Units: 2}} {
+		l.Array = &layers.Dense{Units: 8}
+		shape := []int{3, 4}
+		if l.Units > 0 {
+			shape = []int{3, 4, 5}
+		}
+		if err := keras.Sequential(&layers.RNN{Cell: l}).Build(shape...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want %s in it", err, want)
+		}
+	}
+}
+
+// TestText: sequences are the text and the characters behind it; the toy language is the
+// same each time.
+func TestText(t *testing.T) {
+	text := sentences(100, 1)
+	if string(text) != string(sentences(100, 1)) || string(text) == string(sentences(100, 2)) {
+		t.Error("sentences do not follow from their seed alone")
+	}
+	letters := alphabet(text)
+	var read []byte
+	for b, err := range sequences(text, letters).Batch(7).Batches() {
+		check(t, err)
+		x, y := values(t, b.X), values(t, b.Y)
+		for i := range x {
+			if i+1 < len(x) && y[i] != x[i+1] {
+				t.Fatalf("behind character %d stands %v, want %v", i, y[i], x[i+1])
+			}
+			read = append(read, letters[int(x[i])])
+		}
+	}
+	if n := (len(text) - 1) / steps * steps; string(read) != string(text[:n]) {
+		t.Errorf("the sequences are %q, want %q", read, text[:n])
+	}
+
+	name := filepath.Join(t.TempDir(), "text")
+	check(t, os.WriteFile(name, []byte(strings.Repeat("An Apple,\n\n  a Pear\t", 100)), 0o600))
+	got, err := readText(name)
+	check(t, err)
+	if want := strings.TrimSpace(strings.Repeat("an apple, a pear ", 100)); string(got) != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	check(t, os.WriteFile(name, []byte("short"), 0o600))
+	if _, err := readText(name); err == nil || !strings.Contains(err.Error(), "has 5 characters, want 640 or more") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestTraining: with the accumulator networks learn on cells nearly as they do in
+// float32; without it they do not.
+func TestTraining(t *testing.T) {
+	first := *seed
+	defer func() { *seed = first }()
+	*seed = 1
+	text := sentences(250, 1)
+	letters := alphabet(text)
+	cut := len(text) * 4 / 5
+	for name, c := range map[string]struct {
+		train, test *keras.Pipeline
+		classes     int
+		with        func(*settings)
+		near, far   float64 // scores from float32's and from those without the accumulator
+	}{
+		"mlp": {digits.Dataset(3000, 1), digits.Dataset(500, 2), 10, func(s *settings) { s.epochs, s.batch = 3, 20 }, 5, 20},
+		// Few steps, in which most updates still wait in the accumulator.
+		"cnn": {digits.Dataset(500, 1), digits.Dataset(200, 2), 10, func(s *settings) { s.epochs, s.batch, s.units = 3, 20, 6 }, 40, 20},
+		"lstm": {sequences(text[:cut], letters), sequences(text[cut:], letters), len(letters),
+			func(s *settings) { s.epochs, s.batch, s.units = 3, 8, 16 }, 2, 1},
+	} {
+		n := networks[name]
+		c.with(&n.settings)
+		score := map[string]float64{}
+		for _, k := range kinds() {
+			if k.name == "float32" || k.name == "pcm" || k.name == "no-accumulation" {
+				r, err := n.repeated(ctx, k, c.train, c.test, c.classes)
+				check(t, err)
+				score[k.name] = r.scores[0]
+			}
+		}
+		better := 1.0
+		if n.text { // fewer bits
+			better = -1
+		}
+		if better*(score["float32"]-score["pcm"]) > c.near || better*(score["pcm"]-score["no-accumulation"]) < c.far {
+			t.Errorf("%s: got %v", name, score)
+		}
 	}
 }
 
@@ -321,14 +439,33 @@ func TestErrors(t *testing.T) {
 		"Units 0":               {},
 		`Transfer "sometimes"`:  {Units: 2, Transfer: "sometimes"},
 		"compute type bfloat16": {Units: 2, DType: "mixed_bfloat16"},
+		"Range -1":              {Units: 2, Range: -1},
 	} {
 		err := keras.Sequential(c).Build(3)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want %s in it", err, want)
 		}
 	}
-	if err := keras.Sequential(&Crossbar{Units: 2}).Build(3, 4); err == nil || !strings.Contains(err.Error(), "rank 2") {
-		t.Errorf("rank 3: got %v", err)
+	if err := keras.Sequential(&Crossbar{Units: 2}).Build(); err == nil || !strings.Contains(err.Error(), "rank 2") {
+		t.Errorf("rank 1: got %v", err)
+	}
+	name := *model
+	defer func() { *model = name }()
+	*model = "vae"
+	if _, err := chosen(); err == nil || !strings.Contains(err.Error(), `-model is "vae", want one of cnn, lstm, mlp`) {
+		t.Errorf("got %v", err)
+	}
+	*model = "lstm"
+	defer func() { given = settings{} }()
+	for want, s := range map[string]settings{`-optimizer is "x"`: {optimizer: "x"}, "rate:-1": {rate: -1}, "epochs:-2": {epochs: -2}} {
+		given = s
+		if _, err := chosen(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s in it", err, want)
+		}
+	}
+	given = settings{units: 5}
+	if n, err := chosen(); err != nil || n.units != 5 || n.rate != networks["lstm"].rate {
+		t.Errorf("got %+v, %v", n.settings, err)
 	}
 	if _, err := selected("pcm, x"); err == nil || !strings.Contains(err.Error(), `got " x", want some of float32, pcm`) {
 		t.Errorf("got %v", err)
