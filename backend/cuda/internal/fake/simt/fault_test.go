@@ -83,6 +83,7 @@ func TestBounds(t *testing.T) {
 	}{
 		{"shared", onShared("st.shared.u32 [%r3+192], %t;"), "st.shared.u32", "thread 16: shared address 0x100 of 4 bytes is out of bounds", CodeLaunchFailed},
 		{"shared, behind all", onShared("st.shared.u32 [after], %c;", "st.shared.u32 [after+70000], %t;"), "70000", "out of bounds", CodeLaunchFailed},
+		{"shared, the end of addresses", onShared("mov.u64 %w1, -16;", "ld.shared.u64 %w2, [%w1+8];"), "ld.shared.u64", "out of bounds", CodeLaunchFailed},
 		{"shared, not aligned", onShared("add.s32 %r3, %r3, 2;", "ld.shared.u32 %r4, [%r3];"), "ld.shared", "not aligned to 4", CodeLaunchFailed},
 		{"shared, generic", onShared("mov.u64 %w1, s;", "cvta.shared.u64 %w1, %w1;", "st.u32 [%w1+256], %t;"), "st.u32", "out of bounds", CodeLaunchFailed},
 		{"global, behind", snippet("", "ld.global.u32 %r1, [%i+1024];"), "ld.global.u32", "thread 16: global address 0x100800 of 4 bytes is out of bounds: it is 2048 bytes behind the start of an allocation of 2048 bytes", CodeIllegalAddress},

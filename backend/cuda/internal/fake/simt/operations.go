@@ -240,12 +240,11 @@ func (b *builder) insert(in instruction, name string, args []string) error {
 
 // carryOps are the instructions that read or write the carry.
 const (
-	carryOut   = 1 << iota // .cc
-	carryIn                // addc
-	carrySub               // sub
-	carryLow               // mad.lo
-	carryHigh              // mad.hi
-	carryOther             // not one of these
+	carryOut  = 1 << iota // .cc
+	carryIn               // addc
+	carrySub              // sub
+	carryLow              // mad.lo
+	carryHigh             // mad.hi
 )
 
 func (b *builder) carry(in instruction, name string, args []string) error {

@@ -134,7 +134,7 @@ func (s *sharedMemory) inside(a uint64, bytes int) error {
 	if a%uint64(bytes) != 0 {
 		return fmt.Errorf("shared address %#x is not aligned to %d bytes", a, bytes)
 	}
-	if a+uint64(bytes) > uint64(len(s.data)) || s.writers[a>>s.shift]&outside != 0 || s.writers[(a+uint64(bytes)-1)>>s.shift]&outside != 0 {
+	if n := uint64(len(s.data)); a > n || a+uint64(bytes) > n || s.writers[a>>s.shift]&outside != 0 || s.writers[(a+uint64(bytes)-1)>>s.shift]&outside != 0 {
 		return fmt.Errorf("shared address %#x of %d bytes is out of bounds: variables lie at %v", a, bytes, s.ranges)
 	}
 	return nil
