@@ -73,7 +73,7 @@ func TestBatchTiling(t *testing.T) {
 						}
 					}
 				}
-				if wide := set != nil && set.SmallChannel[0] != nil; wide && d == dtype.Float32 && joined != 5 {
+				if wide := set != nil && set.MaxPoolGrad[gemm.F32] != nil; wide && d == dtype.Float32 && joined != 5 {
 					t.Errorf("%d images of %v: %d kernels go together, want 5 in\n%v", c.batch, d, joined, p.graph)
 				}
 				run := func(see func(*ir.Value, []byte) error) (all []byte) {

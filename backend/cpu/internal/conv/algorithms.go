@@ -282,7 +282,7 @@ func (p *problem) notDepthwiseVector() string {
 	if reason := p.notDepthwise(); reason != "" {
 		return reason
 	}
-	if p.from == dtype.Float64 || p.set == nil || p.set.Depthwise == nil {
+	if p.from == dtype.Float64 || p.set == nil || p.set.Depthwise == nil || p.code == op.ConvKernelGrad && p.set.DepthwiseGrad == nil {
 		return "no vector loops"
 	}
 	return ""
@@ -323,7 +323,8 @@ func (p *problem) gemm() *implicitGEMM {
 	if p.code == op.ConvInputGrad {
 		k.dims, k.depth, k.lanes, k.srcAll, k.dstAll = p.Out, p.outsPerGroup, p.perGroup, p.outs, p.channels
 	}
-	k.few = p.code == op.Conv && k.Batch*k.OutSize <= product.CacheRows && p.b.ReadOnly(p.v.Args[1])
+	k.fixed = p.code == op.Conv && p.b.ReadOnly(p.v.Args[1])
+	k.few = k.fixed && (k.Batch*k.OutSize <= product.CacheRows || 4*p.v.Args[1].Type.Shape.Size() <= keptKernels)
 	k.stored = gemm.ElementOf[p.from]
 	k.element, k.bytes = k.stored, 4
 	return k

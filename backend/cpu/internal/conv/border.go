@@ -258,12 +258,34 @@ func (k *borderGEMM) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		b.d = unsafe.Pointer(&w.Scratch[k.atTile])
 		b.write = [4]int{b.rows * pixels * k.ld, 0, pixels * k.ld, k.ld}
 	}
-	for unit := lo; unit < hi; unit++ {
-		k.panelOf(r, p, c, &b, unit, 4*(k.column(unit)-col))
+	all, group := b, k.groupOf(p, c, &b)
+	for y := 0; y < all.rows; y += group {
+		b.y, b.start, b.rows = all.y+y, all.start+y*all.read[2], min(group, all.rows-y)
+		if !k.direct {
+			b.write[0] = b.rows * pixels * k.ld
+		}
+		for unit := lo; unit < hi; unit++ {
+			k.panelOf(r, p, c, &b, unit, 4*(k.column(unit)-col))
+		}
+		if !k.direct {
+			k.put(r, w, p, &b, lo, hi, first+y*down, image, down)
+		}
 	}
-	if k.direct {
-		return
+}
+
+// groupOf returns the rows of a band that are stored together: their sums stay in L1, if they
+// are computed in one go.
+func (k *borderGEMM) groupOf(p *stridedPhase, c *regionCuts, b *regionBand) int {
+	if k.direct || c.slices > 1 || b.images > 1 {
+		return b.rows
 	}
+	return tiling.Even(b.rows, max(k.tiles.MR, laneBytes/max(1, p.count[2]*k.ld)), 1)
+}
+
+// put stores the sums of a band for units [lo, hi). The first pixel of the band is pixel first
+// of the result; image and down are the pixels from an image and a row to the next.
+func (k *borderGEMM) put(r *exec.Run, w *exec.Worker, p *stridedPhase, b *regionBand, lo, hi, first, image, down int) {
+	pixels, col := p.count[2], k.column(lo)
 	tile := product.Tile{Col: col, Cols: k.column(hi-1) + min(k.tiles.NR, k.lanes-(hi-1)%k.panels*k.tiles.NR) - col, Data: b.d, LD: k.ld}
 	if p.step == [3]int{1, 1, 1} && (b.images == 1 || b.rows*pixels == image) { // rows follow each other
 		tile.Row, tile.Rows = first, b.images*b.rows*pixels

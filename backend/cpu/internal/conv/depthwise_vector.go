@@ -26,6 +26,11 @@ type depthwiseVector struct {
 	sums    int
 	grad    bool // it is the gradient by the kernels
 	atGrads int  // in scratch memory
+
+	// Of a convolution whose epilogue a DepthwiseRow computes:
+	bias   int // position of the bias, or -1
+	relu   bool
+	atBias int // in shared memory, or 0
 }
 
 // addPartials is the task that adds up the partial sums of an element of the window.
@@ -50,6 +55,7 @@ func newDepthwiseVector(b *exec.Builder, v *ir.Value, c convolution, set *gemm.S
 	k.cutAll()
 	k.add.depthwiseVector = k
 	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil && !k.grad
+	shared := k.inRow(b, v)
 	k.ld = 4 * k.channels
 	box, tile, chunks := 0, 0, 0
 	for i := range p.phases {
@@ -70,10 +76,49 @@ func newDepthwiseVector(b *exec.Builder, v *ir.Value, c convolution, set *gemm.S
 	if k.grad {
 		k.sums = max(1, min(mostSums, chunks))
 	}
-	b.ReserveShared(k.sums * k.WindowSize * k.padded)
+	b.ReserveShared(max(shared, k.sums*k.WindowSize*k.padded))
 	k.addEpilogue(b, v, k.atTile+tiling.RoundUp(most, 64), k.channels)
 	k.result = product.Writer{Set: k.set, N: k.dstAll, TileN: k.dstAll, Out: k.dst, To: k.to, After: k.after}
 	return k
+}
+
+// inRow lets a DepthwiseRow compute the epilogue of v if it can, and returns the size of the
+// shared memory for it.
+func (k *depthwiseVector) inRow(b *exec.Builder, v *ir.Value) int {
+	k.bias = -1
+	bias, relu, ok := biasRelu(v, k.channels)
+	if !ok || bias == nil && !relu || bias != nil && b.Produced[bias] != nil || k.to != dtype.Float32 || v.Op != op.Conv || k.set.DepthwiseRow == nil {
+		return 0
+	}
+	k.direct, k.relu = true, relu
+	if bias != nil {
+		k.bias = b.At(bias)
+	}
+	k.atBias = k.WindowSize * k.padded
+	return k.atBias + 4*rowBias + k.padded
+}
+
+// rowBias is the offset of the bias in the memory that a DepthwiseRow reads.
+const rowBias = 8
+
+// limits writes the least result and the bias to shared memory. Without a bias it writes -0,
+// which changes no sum.
+func (k *depthwiseVector) limits(r *exec.Run) {
+	row := lanes.ViewOf[float32](r.Shared[k.atBias:], rowBias+k.padded/4)
+	floor := negativeInf
+	if k.relu {
+		floor = 0
+	}
+	for i := range rowBias {
+		row[i] = floor
+	}
+	n := 0
+	if k.bias >= 0 {
+		n = copy(row[rowBias:], lanes.ViewOf[float32](r.Values[k.bias], k.channels))
+	}
+	for i := rowBias + n; i < len(row); i++ {
+		row[i] = negativeZero
+	}
 }
 
 func (k *depthwiseVector) Run(r *exec.Run) {
@@ -87,6 +132,9 @@ func (k *depthwiseVector) Run(r *exec.Run) {
 		return
 	}
 	k.widen.Run(r)
+	if k.atBias > 0 {
+		k.limits(r)
+	}
 	// Measured: what one core does in 12 µs takes two cores as long, since half of the
 	// source, and of the result for its reader, lies in the other core's cache.
 	r.Parallel(k, chunks, k.macs()/16)
@@ -114,9 +162,23 @@ func (k *depthwiseVector) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	} else {
 		ld, row, group = k.ld, p.count[2]*k.ld, k.groupOf(p)
 	}
+	var bias unsafe.Pointer
+	if k.atBias > 0 {
+		bias = unsafe.Pointer(&r.Shared[k.atBias])
+	}
+	if k.direct && !p.copied && k.set.DepthwiseRow != nil {
+		k.eachBox(phase, &b, func(x unsafe.Pointer, places []int64, n, xs int, at, ds int) {
+			k.set.DepthwiseRow(n, len(places)/2, unsafe.Pointer(unsafe.SliceData(places)), x, xs, unsafe.Pointer(&r.Shared[0]), bias, unsafe.Add(d, at), ds, k.channels)
+		}, row, ld)
+		return
+	}
 	k.eachRow(r, w, p, &b, func(y int) {
 		k.eachRegion(phase, &b, y, func(x unsafe.Pointer, places []int64, from, n int) {
 			to := unsafe.Add(d, y%group*row+from*ld)
+			if whole := k.set.DepthwiseRow; whole != nil {
+				whole(n, len(places)/2, unsafe.Pointer(unsafe.SliceData(places)), x, p.move[2]*b.pixel, unsafe.Pointer(&r.Shared[0]), bias, to, ld, k.channels)
+				return
+			}
 			for c := 0; c < k.channels; c += window.VectorChannels {
 				mask := uint(1)<<min(window.VectorChannels, k.channels-c) - 1
 				k.set.Depthwise(n, len(places)/2, unsafe.Pointer(unsafe.SliceData(places)), unsafe.Add(x, 4*c), p.move[2]*b.pixel,

@@ -102,6 +102,34 @@ func (k *windowRegions) eachRegion(phase int, b *band, y int, f func(x unsafe.Po
 	}
 }
 
+// eachBox calls f with the rows of all regions of a band, or with the column of a region that is
+// one pixel wide, as the border is: the address of the first element of the first window, the
+// offsets of the other elements from there, the number of pixels, and the bytes from a pixel to
+// the next in the source. The result begins at bytes after that of the band, whose rows and
+// pixels are row and pixel bytes apart, and has ds bytes from a pixel to the next.
+func (k *windowRegions) eachBox(phase int, b *band, f func(x unsafe.Pointer, places []int64, n, xs int, at, ds int), row, pixel int) {
+	p := &k.phases[phase]
+	for i := range k.regions[phase] {
+		g := &k.regions[phase][i]
+		lo, hi := max(g.from[1], b.y)-b.y, min(g.to[1], b.y+b.rows)-b.y
+		if b.z < g.from[0] || b.z >= g.to[0] || lo >= hi {
+			continue
+		}
+		width, rows, down, right := g.to[2]-g.from[2], hi-lo, p.move[1]*b.row, p.move[2]*b.pixel
+		ds := pixel
+		if width == 1 {
+			width, rows, right, ds = rows, 1, down, row
+		}
+		for y := range rows {
+			x := b.data
+			if len(g.places) > 0 {
+				x = b.from(g.first + (lo+y)*down)
+			}
+			f(x, g.places, width, right, (lo+y)*row+g.from[2]*pixel, ds)
+		}
+	}
+}
+
 // rows returns the number of rows of kernels.
 func (k *widenKernels) rows() int { return k.WindowSize * k.depth }
 

@@ -46,7 +46,8 @@ type implicitGEMM struct {
 	phases []stridedPhase
 	panels int // of packed kernels, in a group
 	weigh  packWeights
-	few    bool           // the program does not change the kernels, and there are few pixels
+	fixed  bool           // the program does not change the kernels
+	few    bool           // nor are there many pixels, or kernels are small
 	kept   bool           // packed kernels stay from run to run
 	cache  int            // index of their copy in Run.Packed
 	direct bool           // micro-kernels write the result themselves
@@ -92,14 +93,15 @@ const (
 )
 
 const (
-	boxBytes   = 256 << 10 // of a copied band: it stays in L2
-	laneBytes  = 16 << 10  // of accumulators that are converted to the result: they stay in L1
-	shortRow   = 6         // pixels: with fewer a tile has unused rows
-	convChunk  = 1 << 22   // multiplications of a chunk, at most
-	blockSum   = 16        // elements of a sum, at least, for tileGEMM
-	splitSum   = 48        // elements of a sum, at least, for splitting float16
-	splitLanes = 3         // channels of the result, at least, for splitting float16
-	padDepth   = 3         // channels of the source, at least, for padding
+	keptKernels = 256 << 10 // of kernels whose packed copy is kept for any number of pixels
+	boxBytes    = 256 << 10 // of a copied band: it stays in L2
+	laneBytes   = 16 << 10  // of accumulators that are converted to the result: they stay in L1
+	shortRow    = 6         // pixels: with fewer a tile has unused rows
+	convChunk   = 1 << 22   // multiplications of a chunk, at most
+	blockSum    = 16        // elements of a sum, at least, for tileGEMM
+	splitSum    = 48        // elements of a sum, at least, for splitting float16
+	splitLanes  = 3         // channels of the result, at least, for splitting float16
+	padDepth    = 3         // channels of the source, at least, for padding
 )
 
 // splitPays reports whether products of float16 in two pieces on tile registers are faster

@@ -35,12 +35,17 @@ var (
 const (
 	smallDepth = 4  // channels of the source, at most
 	smallTaps  = 16 // elements of a sum, at most: of longer sums micro-tiles are faster
+	narrowTaps = 80 // the same of tiles of 16 columns, whose runs of pixels are too short to start
 )
 
 // inTaps reports whether smallForward can compute k.
 func (k *implicitGEMM) inTaps() bool {
-	last := k.lanes % window.VectorChannels // channels of a partial vector
-	return k.code == op.Conv && k.groups == 1 && k.depth <= smallDepth && k.depth*k.WindowSize < smallTaps && k.set.SmallChannel[gemm.F32] != nil && (last == 0 || last > window.VectorChannels/2)
+	vector, taps := k.tiles.NR, smallTaps
+	if vector < window.VectorChannels {
+		taps = narrowTaps
+	}
+	last := k.lanes % vector // channels of a partial vector
+	return k.code == op.Conv && k.groups == 1 && k.depth <= smallDepth && k.depth*k.WindowSize < taps && k.set.SmallChannel[gemm.F32] != nil && (last == 0 || last > vector/2)
 }
 
 func newSmallForward(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel {

@@ -217,7 +217,7 @@ func (k *wgradGEMM) bestSides() (best tapSides, cost int) {
 // shiftsPay reports whether wgradTaps is faster than the algorithms after it in the table;
 // winograd needs 4/9 of the products.
 func (k *wgradGEMM) shiftsPay(winograd bool) bool {
-	if k.set.Depthwise == nil {
+	if !k.tiles.Masked {
 		return false // the costs were measured with AVX-512
 	}
 	_, here := k.bestSides()

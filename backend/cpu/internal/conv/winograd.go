@@ -93,7 +93,8 @@ func winogradPlaces(m [][]float32, row, column int) [][]int64 {
 
 const (
 	winogradSize         = 16        // elements of a transformed tile
-	winogradBytes        = 768 << 10 // of the tiles and products of a chunk, which stay in L2
+	winogradBytes        = 768 << 10 // of the tiles and products of a chunk, which stay in L2 of processors with AVX-512
+	winogradSmallBytes   = 320 << 10 // the same of other processors
 	winogradTiles        = 48        // of a chunk, about, even if they exceed L2: transformed kernels are read once for so many
 	winogradFewest       = 8         // of a chunk, at least
 	winogradWide         = 128       // of a chunk, about, if transformed kernels come from L3
@@ -114,18 +115,23 @@ func winogradPanels(stored gemm.Element, panels, bytes int) int {
 	return tiling.CeilDiv(panels, tiling.CeilDiv(panels*bytes, winogradPassed))
 }
 
-// transforms reports whether there are transforms for the windows of k.
+// transforms reports whether there are transforms for the windows of k. Micro-kernels that do
+// not mask columns must fill tiles.
 func (k *implicitGEMM) transforms() bool {
-	return k.set.Depthwise != nil && k.tiles.NR == window.VectorChannels && k.tiles.Masked && k.windows3x3()
+	return k.set.WinogradSource != nil && (k.tiles.Masked || k.lanes%k.tiles.NR == 0) && k.windows3x3()
 }
 
 // winogradPays reports whether k has enough channels and tiles for transforms to cost less
 // than they save.
 func (k *implicitGEMM) winogradPays() bool {
 	direct, tiles := k.tileProducts()
-	// Measured: transforms of the source, of products and of kernels, in products of a tile,
-	// for each channel of the other side or for each tile.
-	return tiles*(1+16/float64(k.lanes)+10/float64(k.depth))+winogradSize*6 < direct
+	// Measured: transforms of the source and of products, in products of a tile, for each
+	// channel of the other side.
+	cost := tiles * (1 + 16/float64(k.lanes) + 10/float64(k.depth))
+	if !k.fixed { // else they are transformed once, or there are many tiles for any batch
+		cost += winogradSize * 6
+	}
+	return cost < direct
 }
 
 // windows3x3 reports whether winograd has transforms for the windows of k.
@@ -215,7 +221,11 @@ func (k *winograd) cut(p *stridedPhase) {
 	k.across = tiling.CeilDiv(p.count[2], 2)
 	rows := tiling.CeilDiv(p.count[1], 2)
 	all := k.Batch * p.count[0] * rows * k.across
-	k.most = max(winogradBytes/(winogradSize*(k.ldv+4*k.tiles.NR)+4*k.ld), winogradTiles)
+	bytes := winogradBytes
+	if !k.tiles.Masked {
+		bytes = winogradSmallBytes
+	}
+	k.most = max(bytes/(winogradSize*(k.ldv+4*k.tiles.NR)+4*k.ld), winogradTiles)
 	if k.panelsAtOnce > 1 {
 		k.most = max(k.most, winogradWide)
 	}

@@ -79,7 +79,7 @@ func transposed(m [][]float32) [][]float32 {
 
 // gradTransforms reports whether there are transforms for a gradient by the kernels.
 func (k *convolution) gradTransforms(set *gemm.Set) bool {
-	return set.Depthwise != nil && set.F32.NR == window.VectorChannels && set.F32.Inner != nil && k.windows3x3()
+	return set.WinogradGrads != nil && set.F32.NR == window.VectorChannels && set.F32.Inner != nil && k.windows3x3()
 }
 
 // winogradGradPays is winogradPays of a gradient by the kernels.

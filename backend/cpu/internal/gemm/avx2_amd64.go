@@ -149,6 +149,101 @@ func transposeF16AVX2(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k in
 //go:noescape
 func transposeBF16AVX2(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
 
+// rowRuns1AVX2 is a PixelRuns of 1 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns1AVX2(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns2AVX2 is a PixelRuns of 2 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns2AVX2(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns3AVX2 is a PixelRuns of 3 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns3AVX2(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns4AVX2 is a PixelRuns of 4 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns4AVX2(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns5AVX2 is a PixelRuns of 5 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns5AVX2(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns6AVX2 is a PixelRuns of 6 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns6AVX2(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// f32AVX2Tall is a TallKernel of 6 rows and 16 columns.
+//
+//go:noescape
+func f32AVX2Tall(n int, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, bias unsafe.Pointer, least unsafe.Pointer, d unsafe.Pointer, ldd int)
+
+// smallChannel1F32AVX2 is SmallChannel of 1 pixels and 32 channels, to F32, for AVX2.
+//
+//go:noescape
+func smallChannel1F32AVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// smallChannel2F32AVX2 is SmallChannel of 2 pixels and 32 channels, to F32, for AVX2.
+//
+//go:noescape
+func smallChannel2F32AVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// smallChannel3F32AVX2 is SmallChannel of 3 pixels and 32 channels, to F32, for AVX2.
+//
+//go:noescape
+func smallChannel3F32AVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// smallChannel4F32AVX2 is SmallChannel of 4 pixels and 32 channels, to F32, for AVX2.
+//
+//go:noescape
+func smallChannel4F32AVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// smallChannel5F32AVX2 is SmallChannel of 5 pixels and 32 channels, to F32, for AVX2.
+//
+//go:noescape
+func smallChannel5F32AVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// smallChannel6F32AVX2 is SmallChannel of 6 pixels and 32 channels, to F32, for AVX2.
+//
+//go:noescape
+func smallChannel6F32AVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// depthwiseRowAVX2 is a DepthwiseRow for AVX2.
+//
+//go:noescape
+func depthwiseRowAVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, bias unsafe.Pointer, d unsafe.Pointer, ds int, channels int)
+
+// winogradSourceAVX2 is a Transform of 4×4 pixels to 4×4 for AVX2.
+//
+//go:noescape
+func winogradSourceAVX2(n int, x unsafe.Pointer, row int, column int, xs int, d unsafe.Pointer, drow int, dcolumn int, ds int, mask uint)
+
+// winogradResultAVX2 is a Transform of 4×4 pixels to 2×2 for AVX2.
+//
+//go:noescape
+func winogradResultAVX2(n int, x unsafe.Pointer, row int, column int, xs int, d unsafe.Pointer, drow int, dcolumn int, ds int, mask uint)
+
+// maxPoolF32AVX2 is MaxPool of 32 channels of F32 for AVX2.
+//
+//go:noescape
+func maxPoolF32AVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// reluAVX2 is Relu: d[i*ldd+j] = 0 if d[i*ldd+j] < 0. It does not read y.
+//
+//go:noescape
+func reluAVX2(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
+
+// reluGradAVX2 is ReluGrad: d[i*ldd+j] = 0 unless y[i*ldy+j] > 0.
+//
+//go:noescape
+func reluGradAVX2(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
+
 // peakAVX2 does n times 48 VFMADD231PS on registers.
 //
 //go:noescape
@@ -156,3 +251,5 @@ func peakAVX2(n int)
 
 var f32AVX2Rows16 = []Kernel{1: f32AVX2Rows1x16, f32AVX2Rows2x16, f32AVX2Rows3x16, f32AVX2Rows4x16, f32AVX2Rows5x16, f32AVX2Rows6x16}
 var f32AVX2Inner16 = []Kernel{1: f32AVX2Inner1x16, f32AVX2Inner2x16, f32AVX2Inner3x16, f32AVX2Inner4x16, f32AVX2Inner5x16, f32AVX2Inner6x16}
+var rowRunsAVX2 = []PixelRuns{1: rowRuns1AVX2, rowRuns2AVX2, rowRuns3AVX2, rowRuns4AVX2, rowRuns5AVX2, rowRuns6AVX2}
+var smallChannelF32AVX2 = []Windows{1: smallChannel1F32AVX2, smallChannel2F32AVX2, smallChannel3F32AVX2, smallChannel4F32AVX2, smallChannel5F32AVX2, smallChannel6F32AVX2}

@@ -3,6 +3,158 @@
 #include "textflag.h"
 #include "macros_amd64.h"
 
+// RUNS_KERNEL_ROWS_AVX2_FEW is a PixelRuns that reads rows of A.
+#define RUNS_KERNEL_ROWS_AVX2_FEW(prefetchw, zero, step, add, store) \
+	LOAD_RUNS_ARGS; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
+	LEAQ (R13)(R13*2), R11; \
+	MOVQ at+80(FP), R15; \
+run: \
+	NEXT_RUN; \
+	POINT_PREFETCH_B(5); \
+	LOOP_OF_FOUR; \
+	step((BX), (R14), 0); \
+	step((BX)(R13*1), (R14)(R13*1), 4); \
+	step((BX)(R13*2), (R14)(R13*2), 8); \
+	step((BX)(R11*1), (R14)(R11*1), 12); \
+	ADVANCE_ROWS1(4); \
+	LOOP_OF_ONE(next); \
+	step((BX), (R14), 0); \
+	ADVANCE_ROWS1(1); \
+	DECQ CX; \
+	JNZ rest; \
+next: \
+	DECQ n+0(FP); \
+	JNZ run; \
+	END_C(add, store)
+#define RUNS_KERNEL_ROWS_AVX2(prefetchw, zero, step, add, store) \
+	LOAD_RUNS_ARGS; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
+	LEAQ (R13)(R13*2), R11; \
+	MOVQ at+80(FP), R15; \
+run: \
+	NEXT_RUN; \
+	POINT_A_2; \
+	POINT_PREFETCH_B(5); \
+	LOOP_OF_FOUR; \
+	step((BX), (R14), 0); \
+	step((BX)(R13*1), (R14)(R13*1), 4); \
+	step((BX)(R13*2), (R14)(R13*2), 8); \
+	step((BX)(R11*1), (R14)(R11*1), 12); \
+	ADVANCE_ROWS2(4); \
+	LOOP_OF_ONE(next); \
+	step((BX), (R14), 0); \
+	ADVANCE_ROWS2(1); \
+	DECQ CX; \
+	JNZ rest; \
+next: \
+	DECQ n+0(FP); \
+	JNZ run; \
+	END_C(add, store)
+
+// SMALL_CHANNEL_AVX2 computes some pixels at a time of sixteen channels.
+#define SMALL_CHANNEL_AVX2(zero, fma, add, store, pixels, masked) \
+	MOVQ at+16(FP), R8; \
+	MOVQ xs+32(FP), R9; \
+	MOVQ y+40(FP), BX; \
+	MOVQ ds+64(FP), R11; \
+	MOVQ mask+72(FP), R15; \
+	LEAQ (R9)(R9*2), R10; \
+	LEAQ (R9)(R9*4), R14; \
+	MOVQ ys+48(FP), AX; \
+	VBROADCASTSS 128(BX)(AX*1), Y15; \
+channels: \
+	MOVQ n+0(FP), CX; \
+	MOVQ x+24(FP), SI; \
+	MOVQ d+56(FP), DI; \
+	TESTQ CX, CX; \
+	JLE done; \
+group: \
+	zero; \
+	MOVQ taps+8(FP), AX; \
+	MOVQ R8, R12; \
+	TESTQ AX, AX; \
+	JZ sum; \
+tap: \
+	MOVQ 8(R12), DX; \
+	MOVQ (R12), R13; \
+	VMOVUPS (BX)(DX*1), Y12; \
+	VMOVUPS 32(BX)(DX*1), Y13; \
+	ADDQ SI, R13; \
+	ADDQ $16, R12; \
+	fma; \
+	DECQ AX; \
+	JNZ tap; \
+sum: \
+	MOVQ ys+48(FP), AX; \
+	VMOVUPS (BX)(AX*1), Y12; \
+	VMOVUPS 32(BX)(AX*1), Y13; \
+	add; \
+	MOVWLZX R15, DX; \
+	CMPL DX, $0xffff; \
+	JNE last; \
+	store; \
+next: \
+	IMUL3Q $pixels, R9, AX; \
+	ADDQ AX, SI; \
+	DECQ CX; \
+	JNZ group; \
+	ADDQ $64, BX; \
+	ADDQ $64, d+56(FP); \
+	SHRQ $16, R15; \
+	JNZ channels; \
+	JMP done; \
+last: \
+	POPCNTQ DX, DX; \
+	LEAQ channelMasks<>+32(SB), R13; \
+	MOVQ $8, AX; \
+	CMPQ DX, AX; \
+	CMOVQLT DX, AX; \
+	SUBQ AX, DX; \
+	NEGQ AX; \
+	NEGQ DX; \
+	VMOVUPS (R13)(AX*4), Y12; \
+	VMOVUPS (R13)(DX*4), Y13; \
+	masked; \
+	JMP next; \
+done: \
+	RETURN
+
+// NEXT_CHANNELS_AVX2 goes to the next channels.
+#define NEXT_CHANNELS_AVX2(bytes, x2) \
+	ADDQ $bytes, x+24(FP); \
+	ADDQ $bytes, d+56(FP); \
+	ADDQ $bytes, R15; \
+	CMPQ bias+48(FP), $0; \
+	JEQ x2; \
+	ADDQ $bytes, bias+48(FP); \
+	JMP x2
+
+// LOAD_TRANSFORM_ARGS_AVX2 loads the arguments of a Transform: R8 is row, R9 and R10 are column and three times column, R11 is drow, R12 and R13 are dcolumn and three times dcolumn.
+#define LOAD_TRANSFORM_ARGS_AVX2 \
+	MOVQ row+16(FP), R8; \
+	MOVQ column+24(FP), R9; \
+	MOVQ drow+48(FP), R11; \
+	MOVQ dcolumn+56(FP), R12; \
+	LEAQ (R9)(R9*2), R10; \
+	LEAQ (R12)(R12*2), R13
+
+// START_TRANSFORM_AVX2 starts a tile, and eight channels of it: SI is x, DI d, CX the mask.
+#define START_TRANSFORM_AVX2 \
+	DECQ n+0(FP); \
+	JLT done; \
+	MOVQ x+8(FP), SI; \
+	MOVQ d+40(FP), DI; \
+	MOVQ mask+72(FP), CX; \
+channels: \
+	MOVBLZX CX, DX; \
+	CMPL DX, $255; \
+	JNE last
+
 // PREFETCHW_C_1x2_AVX2 prefetches rows of the result with write intent.
 #define PREFETCHW_C_1x2_AVX2 PREFETCHW(0, NUM_DX)
 
@@ -853,6 +1005,1092 @@ loop:
 	ADDQ $16, BX
 	SUBQ $8, CX
 	JNZ loop
+done:
+	RETURN
+DATA channelMasks<>+0(SB)/8, $-1
+DATA channelMasks<>+8(SB)/8, $-1
+DATA channelMasks<>+16(SB)/8, $-1
+DATA channelMasks<>+24(SB)/8, $-1
+DATA channelMasks<>+32(SB)/8, $0
+DATA channelMasks<>+40(SB)/8, $0
+DATA channelMasks<>+48(SB)/8, $0
+DATA channelMasks<>+56(SB)/8, $0
+GLOBL channelMasks<>(SB), RODATA|NOPTR, $64
+
+// func rowRuns1AVX2(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·rowRuns1AVX2(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS_AVX2_FEW(PREFETCHW_C_1x2_AVX2, ZERO_C_1x2_AVX2, FMA_STEP_ROWS_1x2_AVX2, ADD_S_1x2_AVX2, STORE_C_1x2_AVX2)
+
+// func rowRuns2AVX2(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·rowRuns2AVX2(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS_AVX2_FEW(PREFETCHW_C_2x2_AVX2, ZERO_C_2x2_AVX2, FMA_STEP_ROWS_2x2_AVX2, ADD_S_2x2_AVX2, STORE_C_2x2_AVX2)
+
+// func rowRuns3AVX2(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·rowRuns3AVX2(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS_AVX2_FEW(PREFETCHW_C_3x2_AVX2, ZERO_C_3x2_AVX2, FMA_STEP_ROWS_3x2_AVX2, ADD_S_3x2_AVX2, STORE_C_3x2_AVX2)
+
+// func rowRuns4AVX2(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·rowRuns4AVX2(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS_AVX2(PREFETCHW_C_4x2_AVX2, ZERO_C_4x2_AVX2, FMA_STEP_ROWS_4x2_AVX2, ADD_S_4x2_AVX2, STORE_C_4x2_AVX2)
+
+// func rowRuns5AVX2(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·rowRuns5AVX2(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS_AVX2(PREFETCHW_C_5x2_AVX2, ZERO_C_5x2_AVX2, FMA_STEP_ROWS_5x2_AVX2, ADD_S_5x2_AVX2, STORE_C_5x2_AVX2)
+
+// func rowRuns6AVX2(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+TEXT ·rowRuns6AVX2(SB), NOSPLIT, $0-88
+	RUNS_KERNEL_ROWS_AVX2(PREFETCHW_C_6x2_AVX2, ZERO_C_6x2_AVX2, FMA_STEP_ROWS_6x2_AVX2, ADD_S_6x2_AVX2, STORE_C_6x2_AVX2)
+
+// func f32AVX2Tall(n int, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, bias unsafe.Pointer, least unsafe.Pointer, d unsafe.Pointer, ldd int)
+TEXT ·f32AVX2Tall(SB), NOSPLIT, $0-80
+	MOVQ lda+24(FP), R12
+	MOVQ ldb+40(FP), R13
+	MOVQ d+64(FP), DI
+	MOVQ ldd+72(FP), R8
+	LEAQ (R13)(R13*2), R11
+tile:
+	MOVQ k+8(FP), CX
+	MOVQ a+16(FP), AX
+	MOVQ b+32(FP), BX
+	MOVQ DI, DX
+	PREFETCHW_C_6x2_AVX2
+	ZERO_C_6x2_AVX2
+	POINT_A_2
+	POINT_PREFETCH_B(5)
+	LOOP_OF_FOUR
+	FMA_STEP_ROWS_6x2_AVX2((BX), (R14), 0)
+	FMA_STEP_ROWS_6x2_AVX2((BX)(R13*1), (R14)(R13*1), 4)
+	FMA_STEP_ROWS_6x2_AVX2((BX)(R13*2), (R14)(R13*2), 8)
+	FMA_STEP_ROWS_6x2_AVX2((BX)(R11*1), (R14)(R11*1), 12)
+	ADVANCE_ROWS2(4)
+	LOOP_OF_ONE(sum)
+	FMA_STEP_ROWS_6x2_AVX2((BX), (R14), 0)
+	ADVANCE_ROWS2(1)
+	DECQ CX
+	JNZ rest
+sum:
+	MOVQ bias+48(FP), SI
+	TESTQ SI, SI
+	JZ least
+	VMOVUPS (SI), Y12
+	VMOVUPS 32(SI), Y13
+	VADDPS Y12, Y0, Y0
+	VADDPS Y13, Y1, Y1
+	VADDPS Y12, Y2, Y2
+	VADDPS Y13, Y3, Y3
+	VADDPS Y12, Y4, Y4
+	VADDPS Y13, Y5, Y5
+	VADDPS Y12, Y6, Y6
+	VADDPS Y13, Y7, Y7
+	VADDPS Y12, Y8, Y8
+	VADDPS Y13, Y9, Y9
+	VADDPS Y12, Y10, Y10
+	VADDPS Y13, Y11, Y11
+least:
+	MOVQ least+56(FP), SI
+	TESTQ SI, SI
+	JZ store
+	VBROADCASTSS (SI), Y12
+	VMAXPS Y0, Y12, Y0
+	VMAXPS Y1, Y12, Y1
+	VMAXPS Y2, Y12, Y2
+	VMAXPS Y3, Y12, Y3
+	VMAXPS Y4, Y12, Y4
+	VMAXPS Y5, Y12, Y5
+	VMAXPS Y6, Y12, Y6
+	VMAXPS Y7, Y12, Y7
+	VMAXPS Y8, Y12, Y8
+	VMAXPS Y9, Y12, Y9
+	VMAXPS Y10, Y12, Y10
+	VMAXPS Y11, Y12, Y11
+store:
+	STORE_C_6x2_AVX2
+	ADDQ R8, DI
+	IMUL3Q $6, R12, SI
+	ADDQ SI, a+16(FP)
+	DECQ n+0(FP)
+	JNZ tile
+	RETURN
+
+// ZERO_PIXELS_1_AVX2 clears the sums of some pixels.
+#define ZERO_PIXELS_1_AVX2 \
+	VXORPS Y0, Y0, Y0; \
+	VXORPS Y1, Y1, Y1
+
+// FMA_PIXELS_1_AVX2 adds a tap's products for some pixels.
+#define FMA_PIXELS_1_AVX2 \
+	VBROADCASTSS (R13), Y14; \
+	VFMADD231PS Y12, Y14, Y0; \
+	VFMADD231PS Y13, Y14, Y1
+
+// ADD_BIAS_1_AVX2 adds the bias to some pixels, and takes the maximum with Y15.
+#define ADD_BIAS_1_AVX2 \
+	VADDPS Y12, Y0, Y0; \
+	VMAXPS Y0, Y15, Y0; \
+	VADDPS Y13, Y1, Y1; \
+	VMAXPS Y1, Y15, Y1
+
+// STORE_PIXELS_1_AVX2 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_1_AVX2 \
+	VMOVUPS Y0, (DI); \
+	VMOVUPS Y1, 32(DI); \
+	ADDQ R11, DI
+
+// STORE_MASKED_PIXELS_1_AVX2 stores the channels of Y12 and Y13 of some pixels.
+#define STORE_MASKED_PIXELS_1_AVX2 \
+	VMASKMOVPS Y0, Y12, (DI); \
+	VMASKMOVPS Y1, Y13, 32(DI); \
+	ADDQ R11, DI
+
+// func smallChannel1F32AVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel1F32AVX2(SB), NOSPLIT, $0-80
+	SMALL_CHANNEL_AVX2(ZERO_PIXELS_1_AVX2, FMA_PIXELS_1_AVX2, ADD_BIAS_1_AVX2, STORE_PIXELS_1_AVX2, 1, STORE_MASKED_PIXELS_1_AVX2)
+
+#define ZERO_PIXELS_2_AVX2 \
+	ZERO_PIXELS_1_AVX2; \
+	VXORPS Y2, Y2, Y2; \
+	VXORPS Y3, Y3, Y3
+#define FMA_PIXELS_2_AVX2 \
+	FMA_PIXELS_1_AVX2; \
+	VBROADCASTSS (R13)(R9*1), Y14; \
+	VFMADD231PS Y12, Y14, Y2; \
+	VFMADD231PS Y13, Y14, Y3
+#define ADD_BIAS_2_AVX2 \
+	ADD_BIAS_1_AVX2; \
+	VADDPS Y12, Y2, Y2; \
+	VMAXPS Y2, Y15, Y2; \
+	VADDPS Y13, Y3, Y3; \
+	VMAXPS Y3, Y15, Y3
+#define STORE_PIXELS_2_AVX2 \
+	STORE_PIXELS_1_AVX2; \
+	VMOVUPS Y2, (DI); \
+	VMOVUPS Y3, 32(DI); \
+	ADDQ R11, DI
+#define STORE_MASKED_PIXELS_2_AVX2 \
+	STORE_MASKED_PIXELS_1_AVX2; \
+	VMASKMOVPS Y2, Y12, (DI); \
+	VMASKMOVPS Y3, Y13, 32(DI); \
+	ADDQ R11, DI
+
+// func smallChannel2F32AVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel2F32AVX2(SB), NOSPLIT, $0-80
+	SMALL_CHANNEL_AVX2(ZERO_PIXELS_2_AVX2, FMA_PIXELS_2_AVX2, ADD_BIAS_2_AVX2, STORE_PIXELS_2_AVX2, 2, STORE_MASKED_PIXELS_2_AVX2)
+
+#define ZERO_PIXELS_3_AVX2 \
+	ZERO_PIXELS_2_AVX2; \
+	VXORPS Y4, Y4, Y4; \
+	VXORPS Y5, Y5, Y5
+#define FMA_PIXELS_3_AVX2 \
+	FMA_PIXELS_2_AVX2; \
+	VBROADCASTSS (R13)(R9*2), Y14; \
+	VFMADD231PS Y12, Y14, Y4; \
+	VFMADD231PS Y13, Y14, Y5
+#define ADD_BIAS_3_AVX2 \
+	ADD_BIAS_2_AVX2; \
+	VADDPS Y12, Y4, Y4; \
+	VMAXPS Y4, Y15, Y4; \
+	VADDPS Y13, Y5, Y5; \
+	VMAXPS Y5, Y15, Y5
+#define STORE_PIXELS_3_AVX2 \
+	STORE_PIXELS_2_AVX2; \
+	VMOVUPS Y4, (DI); \
+	VMOVUPS Y5, 32(DI); \
+	ADDQ R11, DI
+#define STORE_MASKED_PIXELS_3_AVX2 \
+	STORE_MASKED_PIXELS_2_AVX2; \
+	VMASKMOVPS Y4, Y12, (DI); \
+	VMASKMOVPS Y5, Y13, 32(DI); \
+	ADDQ R11, DI
+
+// func smallChannel3F32AVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel3F32AVX2(SB), NOSPLIT, $0-80
+	SMALL_CHANNEL_AVX2(ZERO_PIXELS_3_AVX2, FMA_PIXELS_3_AVX2, ADD_BIAS_3_AVX2, STORE_PIXELS_3_AVX2, 3, STORE_MASKED_PIXELS_3_AVX2)
+
+#define ZERO_PIXELS_4_AVX2 \
+	ZERO_PIXELS_3_AVX2; \
+	VXORPS Y6, Y6, Y6; \
+	VXORPS Y7, Y7, Y7
+#define FMA_PIXELS_4_AVX2 \
+	FMA_PIXELS_3_AVX2; \
+	VBROADCASTSS (R13)(R10*1), Y14; \
+	VFMADD231PS Y12, Y14, Y6; \
+	VFMADD231PS Y13, Y14, Y7
+#define ADD_BIAS_4_AVX2 \
+	ADD_BIAS_3_AVX2; \
+	VADDPS Y12, Y6, Y6; \
+	VMAXPS Y6, Y15, Y6; \
+	VADDPS Y13, Y7, Y7; \
+	VMAXPS Y7, Y15, Y7
+#define STORE_PIXELS_4_AVX2 \
+	STORE_PIXELS_3_AVX2; \
+	VMOVUPS Y6, (DI); \
+	VMOVUPS Y7, 32(DI); \
+	ADDQ R11, DI
+#define STORE_MASKED_PIXELS_4_AVX2 \
+	STORE_MASKED_PIXELS_3_AVX2; \
+	VMASKMOVPS Y6, Y12, (DI); \
+	VMASKMOVPS Y7, Y13, 32(DI); \
+	ADDQ R11, DI
+
+// func smallChannel4F32AVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel4F32AVX2(SB), NOSPLIT, $0-80
+	SMALL_CHANNEL_AVX2(ZERO_PIXELS_4_AVX2, FMA_PIXELS_4_AVX2, ADD_BIAS_4_AVX2, STORE_PIXELS_4_AVX2, 4, STORE_MASKED_PIXELS_4_AVX2)
+
+#define ZERO_PIXELS_5_AVX2 \
+	ZERO_PIXELS_4_AVX2; \
+	VXORPS Y8, Y8, Y8; \
+	VXORPS Y9, Y9, Y9
+#define FMA_PIXELS_5_AVX2 \
+	FMA_PIXELS_4_AVX2; \
+	VBROADCASTSS (R13)(R9*4), Y14; \
+	VFMADD231PS Y12, Y14, Y8; \
+	VFMADD231PS Y13, Y14, Y9
+#define ADD_BIAS_5_AVX2 \
+	ADD_BIAS_4_AVX2; \
+	VADDPS Y12, Y8, Y8; \
+	VMAXPS Y8, Y15, Y8; \
+	VADDPS Y13, Y9, Y9; \
+	VMAXPS Y9, Y15, Y9
+#define STORE_PIXELS_5_AVX2 \
+	STORE_PIXELS_4_AVX2; \
+	VMOVUPS Y8, (DI); \
+	VMOVUPS Y9, 32(DI); \
+	ADDQ R11, DI
+#define STORE_MASKED_PIXELS_5_AVX2 \
+	STORE_MASKED_PIXELS_4_AVX2; \
+	VMASKMOVPS Y8, Y12, (DI); \
+	VMASKMOVPS Y9, Y13, 32(DI); \
+	ADDQ R11, DI
+
+// func smallChannel5F32AVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel5F32AVX2(SB), NOSPLIT, $0-80
+	SMALL_CHANNEL_AVX2(ZERO_PIXELS_5_AVX2, FMA_PIXELS_5_AVX2, ADD_BIAS_5_AVX2, STORE_PIXELS_5_AVX2, 5, STORE_MASKED_PIXELS_5_AVX2)
+
+#define ZERO_PIXELS_6_AVX2 \
+	ZERO_PIXELS_5_AVX2; \
+	VXORPS Y10, Y10, Y10; \
+	VXORPS Y11, Y11, Y11
+#define FMA_PIXELS_6_AVX2 \
+	FMA_PIXELS_5_AVX2; \
+	VBROADCASTSS (R13)(R14*1), Y14; \
+	VFMADD231PS Y12, Y14, Y10; \
+	VFMADD231PS Y13, Y14, Y11
+#define ADD_BIAS_6_AVX2 \
+	ADD_BIAS_5_AVX2; \
+	VADDPS Y12, Y10, Y10; \
+	VMAXPS Y10, Y15, Y10; \
+	VADDPS Y13, Y11, Y11; \
+	VMAXPS Y11, Y15, Y11
+#define STORE_PIXELS_6_AVX2 \
+	STORE_PIXELS_5_AVX2; \
+	VMOVUPS Y10, (DI); \
+	VMOVUPS Y11, 32(DI); \
+	ADDQ R11, DI
+#define STORE_MASKED_PIXELS_6_AVX2 \
+	STORE_MASKED_PIXELS_5_AVX2; \
+	VMASKMOVPS Y10, Y12, (DI); \
+	VMASKMOVPS Y11, Y13, 32(DI); \
+	ADDQ R11, DI
+
+// func smallChannel6F32AVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel6F32AVX2(SB), NOSPLIT, $0-80
+	SMALL_CHANNEL_AVX2(ZERO_PIXELS_6_AVX2, FMA_PIXELS_6_AVX2, ADD_BIAS_6_AVX2, STORE_PIXELS_6_AVX2, 6, STORE_MASKED_PIXELS_6_AVX2)
+
+// MASK_CHANNELS_AVX2 sets Y15 to the mask of the last channels, at most 8, whose number is DX.
+#define MASK_CHANNELS_AVX2 \
+	CMPQ DX, $8; \
+	JLE mask; \
+	MOVQ $8, DX; \
+mask: \
+	NEGQ DX; \
+	LEAQ channelMasks<>+32(SB), BX; \
+	VMOVUPS (BX)(DX*4), Y15
+
+// func depthwiseRowAVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, bias unsafe.Pointer, d unsafe.Pointer, ds int, channels int)
+TEXT ·depthwiseRowAVX2(SB), NOSPLIT, $0-80
+	MOVQ taps+8(FP), AX
+	MOVQ at+16(FP), R8
+	MOVQ xs+32(FP), R9
+	MOVQ y+40(FP), R15
+	MOVQ ds+64(FP), R11
+	LEAQ (R9)(R9*2), R10
+	LEAQ (R9)(R9*4), R14
+	MOVQ bias+48(FP), BX
+	TESTQ BX, BX
+	JZ group
+	VMOVUPS (BX), Y14
+group:
+	SUBQ $16, channels+72(FP)
+	JLT rest
+	MOVQ n+0(FP), CX
+	MOVQ x+24(FP), SI
+	MOVQ d+56(FP), DI
+	SUBQ $6, CX
+	JLT few
+six:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ sum6
+tap6:
+	MOVQ 8(R12), BX
+	MOVQ (R12), R13
+	ADDQ R15, BX
+	ADDQ SI, R13
+	ADDQ $16, R12
+	VMOVUPS (BX), Y12
+	VMOVUPS 32(BX), Y13
+	VFMADD231PS (R13), Y12, Y0
+	VFMADD231PS 32(R13), Y13, Y1
+	VFMADD231PS (R13)(R9*1), Y12, Y2
+	VFMADD231PS 32(R13)(R9*1), Y13, Y3
+	VFMADD231PS (R13)(R9*2), Y12, Y4
+	VFMADD231PS 32(R13)(R9*2), Y13, Y5
+	VFMADD231PS (R13)(R10*1), Y12, Y6
+	VFMADD231PS 32(R13)(R10*1), Y13, Y7
+	VFMADD231PS (R13)(R9*4), Y12, Y8
+	VFMADD231PS 32(R13)(R9*4), Y13, Y9
+	VFMADD231PS (R13)(R14*1), Y12, Y10
+	VFMADD231PS 32(R13)(R14*1), Y13, Y11
+	DECQ DX
+	JNZ tap6
+sum6:
+	MOVQ bias+48(FP), BX
+	TESTQ BX, BX
+	JZ store6
+	VMOVUPS 32(BX), Y12
+	VMOVUPS 64(BX), Y13
+	VADDPS Y12, Y0, Y0
+	VMAXPS Y0, Y14, Y0
+	VADDPS Y13, Y1, Y1
+	VMAXPS Y1, Y14, Y1
+	VADDPS Y12, Y2, Y2
+	VMAXPS Y2, Y14, Y2
+	VADDPS Y13, Y3, Y3
+	VMAXPS Y3, Y14, Y3
+	VADDPS Y12, Y4, Y4
+	VMAXPS Y4, Y14, Y4
+	VADDPS Y13, Y5, Y5
+	VMAXPS Y5, Y14, Y5
+	VADDPS Y12, Y6, Y6
+	VMAXPS Y6, Y14, Y6
+	VADDPS Y13, Y7, Y7
+	VMAXPS Y7, Y14, Y7
+	VADDPS Y12, Y8, Y8
+	VMAXPS Y8, Y14, Y8
+	VADDPS Y13, Y9, Y9
+	VMAXPS Y9, Y14, Y9
+	VADDPS Y12, Y10, Y10
+	VMAXPS Y10, Y14, Y10
+	VADDPS Y13, Y11, Y11
+	VMAXPS Y11, Y14, Y11
+store6:
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	ADDQ R11, DI
+	VMOVUPS Y2, (DI)
+	VMOVUPS Y3, 32(DI)
+	ADDQ R11, DI
+	VMOVUPS Y4, (DI)
+	VMOVUPS Y5, 32(DI)
+	ADDQ R11, DI
+	VMOVUPS Y6, (DI)
+	VMOVUPS Y7, 32(DI)
+	ADDQ R11, DI
+	VMOVUPS Y8, (DI)
+	VMOVUPS Y9, 32(DI)
+	ADDQ R11, DI
+	VMOVUPS Y10, (DI)
+	VMOVUPS Y11, 32(DI)
+	ADDQ R11, DI
+	LEAQ (SI)(R10*2), SI
+	SUBQ $6, CX
+	JGE six
+few:
+	ADDQ $6, CX
+	CMPQ CX, $3
+	JLT two
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ sum3
+tap3:
+	MOVQ 8(R12), BX
+	MOVQ (R12), R13
+	ADDQ R15, BX
+	ADDQ SI, R13
+	ADDQ $16, R12
+	VMOVUPS (BX), Y12
+	VMOVUPS 32(BX), Y13
+	VFMADD231PS (R13), Y12, Y0
+	VFMADD231PS 32(R13), Y13, Y1
+	VFMADD231PS (R13)(R9*1), Y12, Y2
+	VFMADD231PS 32(R13)(R9*1), Y13, Y3
+	VFMADD231PS (R13)(R9*2), Y12, Y4
+	VFMADD231PS 32(R13)(R9*2), Y13, Y5
+	DECQ DX
+	JNZ tap3
+sum3:
+	MOVQ bias+48(FP), BX
+	TESTQ BX, BX
+	JZ store3
+	VMOVUPS 32(BX), Y12
+	VMOVUPS 64(BX), Y13
+	VADDPS Y12, Y0, Y0
+	VMAXPS Y0, Y14, Y0
+	VADDPS Y13, Y1, Y1
+	VMAXPS Y1, Y14, Y1
+	VADDPS Y12, Y2, Y2
+	VMAXPS Y2, Y14, Y2
+	VADDPS Y13, Y3, Y3
+	VMAXPS Y3, Y14, Y3
+	VADDPS Y12, Y4, Y4
+	VMAXPS Y4, Y14, Y4
+	VADDPS Y13, Y5, Y5
+	VMAXPS Y5, Y14, Y5
+store3:
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	ADDQ R11, DI
+	VMOVUPS Y2, (DI)
+	VMOVUPS Y3, 32(DI)
+	ADDQ R11, DI
+	VMOVUPS Y4, (DI)
+	VMOVUPS Y5, 32(DI)
+	ADDQ R11, DI
+	ADDQ R10, SI
+	SUBQ $3, CX
+two:
+	CMPQ CX, $2
+	JLT one
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ sum2
+tap2:
+	MOVQ 8(R12), BX
+	MOVQ (R12), R13
+	ADDQ R15, BX
+	ADDQ SI, R13
+	ADDQ $16, R12
+	VMOVUPS (BX), Y12
+	VMOVUPS 32(BX), Y13
+	VFMADD231PS (R13), Y12, Y0
+	VFMADD231PS 32(R13), Y13, Y1
+	VFMADD231PS (R13)(R9*1), Y12, Y2
+	VFMADD231PS 32(R13)(R9*1), Y13, Y3
+	DECQ DX
+	JNZ tap2
+sum2:
+	MOVQ bias+48(FP), BX
+	TESTQ BX, BX
+	JZ store2
+	VMOVUPS 32(BX), Y12
+	VMOVUPS 64(BX), Y13
+	VADDPS Y12, Y0, Y0
+	VMAXPS Y0, Y14, Y0
+	VADDPS Y13, Y1, Y1
+	VMAXPS Y1, Y14, Y1
+	VADDPS Y12, Y2, Y2
+	VMAXPS Y2, Y14, Y2
+	VADDPS Y13, Y3, Y3
+	VMAXPS Y3, Y14, Y3
+store2:
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	ADDQ R11, DI
+	VMOVUPS Y2, (DI)
+	VMOVUPS Y3, 32(DI)
+	ADDQ R11, DI
+	LEAQ (SI)(R9*2), SI
+	SUBQ $2, CX
+one:
+	TESTQ CX, CX
+	JLE next
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ sum1
+tap1:
+	MOVQ 8(R12), BX
+	MOVQ (R12), R13
+	ADDQ R15, BX
+	ADDQ SI, R13
+	ADDQ $16, R12
+	VMOVUPS (BX), Y12
+	VMOVUPS 32(BX), Y13
+	VFMADD231PS (R13), Y12, Y0
+	VFMADD231PS 32(R13), Y13, Y1
+	DECQ DX
+	JNZ tap1
+sum1:
+	MOVQ bias+48(FP), BX
+	TESTQ BX, BX
+	JZ store1
+	VMOVUPS 32(BX), Y12
+	VMOVUPS 64(BX), Y13
+	VADDPS Y12, Y0, Y0
+	VMAXPS Y0, Y14, Y0
+	VADDPS Y13, Y1, Y1
+	VMAXPS Y1, Y14, Y1
+store1:
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	ADDQ R11, DI
+	ADDQ R9, SI
+next:
+	NEXT_CHANNELS_AVX2(64, group)
+rest:
+	ADDQ $16, channels+72(FP)
+vector:
+	MOVQ channels+72(FP), DX
+	TESTQ DX, DX
+	JLE done
+	MASK_CHANNELS_AVX2
+	MOVQ n+0(FP), CX
+	MOVQ x+24(FP), SI
+	MOVQ d+56(FP), DI
+	SUBQ $8, channels+72(FP)
+	TESTQ CX, CX
+	JLE done
+pixel:
+	VXORPS Y0, Y0, Y0
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ sumlast
+taplast:
+	MOVQ 8(R12), BX
+	MOVQ (R12), R13
+	ADDQ R15, BX
+	ADDQ SI, R13
+	ADDQ $16, R12
+	VMASKMOVPS (R13), Y15, Y13
+	VFMADD231PS (BX), Y13, Y0
+	DECQ DX
+	JNZ taplast
+sumlast:
+	MOVQ bias+48(FP), BX
+	TESTQ BX, BX
+	JZ storelast
+	VMOVUPS 32(BX), Y12
+	VADDPS Y12, Y0, Y0
+	VMAXPS Y0, Y14, Y0
+storelast:
+	VMASKMOVPS Y0, Y15, (DI)
+	ADDQ R11, DI
+	ADDQ R9, SI
+	DECQ CX
+	JNZ pixel
+	NEXT_CHANNELS_AVX2(32, vector)
+done:
+	RETURN
+
+// MASK_TRANSFORM_AVX2 ends eight channels, and counts the last channels in DX.
+#define MASK_TRANSFORM_AVX2 \
+	ADDQ $32, SI; \
+	ADDQ $32, DI; \
+	SHRQ $8, CX; \
+	JMP channels; \
+last: \
+	POPCNTQ DX, DX; \
+	JZ next
+
+// func winogradSourceAVX2(n int, x unsafe.Pointer, row int, column int, xs int, d unsafe.Pointer, drow int, dcolumn int, ds int, mask uint)
+TEXT ·winogradSourceAVX2(SB), NOSPLIT, $0-80
+	LOAD_TRANSFORM_ARGS_AVX2
+tile:
+	START_TRANSFORM_AVX2
+	LEAQ (SI)(R8*1), AX
+	LEAQ (AX)(R8*1), BX
+	LEAQ (BX)(R8*1), DX
+	MOVQ DI, R15
+	VMOVUPS (SI), Y0
+	VSUBPS (BX), Y0, Y0
+	VMOVUPS (SI)(R9*1), Y1
+	VSUBPS (BX)(R9*1), Y1, Y1
+	VMOVUPS (SI)(R9*2), Y2
+	VSUBPS (BX)(R9*2), Y2, Y2
+	VMOVUPS (SI)(R10*1), Y3
+	VSUBPS (BX)(R10*1), Y3, Y3
+	VSUBPS Y2, Y0, Y4
+	VMOVUPS Y4, (R15)
+	VADDPS Y2, Y1, Y5
+	VMOVUPS Y5, (R15)(R12*1)
+	VSUBPS Y1, Y2, Y6
+	VMOVUPS Y6, (R15)(R12*2)
+	VSUBPS Y3, Y1, Y7
+	VMOVUPS Y7, (R15)(R13*1)
+	ADDQ R11, R15
+	VMOVUPS (AX), Y0
+	VADDPS (BX), Y0, Y0
+	VMOVUPS (AX)(R9*1), Y1
+	VADDPS (BX)(R9*1), Y1, Y1
+	VMOVUPS (AX)(R9*2), Y2
+	VADDPS (BX)(R9*2), Y2, Y2
+	VMOVUPS (AX)(R10*1), Y3
+	VADDPS (BX)(R10*1), Y3, Y3
+	VSUBPS Y2, Y0, Y4
+	VMOVUPS Y4, (R15)
+	VADDPS Y2, Y1, Y5
+	VMOVUPS Y5, (R15)(R12*1)
+	VSUBPS Y1, Y2, Y6
+	VMOVUPS Y6, (R15)(R12*2)
+	VSUBPS Y3, Y1, Y7
+	VMOVUPS Y7, (R15)(R13*1)
+	ADDQ R11, R15
+	VMOVUPS (BX), Y0
+	VSUBPS (AX), Y0, Y0
+	VMOVUPS (BX)(R9*1), Y1
+	VSUBPS (AX)(R9*1), Y1, Y1
+	VMOVUPS (BX)(R9*2), Y2
+	VSUBPS (AX)(R9*2), Y2, Y2
+	VMOVUPS (BX)(R10*1), Y3
+	VSUBPS (AX)(R10*1), Y3, Y3
+	VSUBPS Y2, Y0, Y4
+	VMOVUPS Y4, (R15)
+	VADDPS Y2, Y1, Y5
+	VMOVUPS Y5, (R15)(R12*1)
+	VSUBPS Y1, Y2, Y6
+	VMOVUPS Y6, (R15)(R12*2)
+	VSUBPS Y3, Y1, Y7
+	VMOVUPS Y7, (R15)(R13*1)
+	ADDQ R11, R15
+	VMOVUPS (AX), Y0
+	VSUBPS (DX), Y0, Y0
+	VMOVUPS (AX)(R9*1), Y1
+	VSUBPS (DX)(R9*1), Y1, Y1
+	VMOVUPS (AX)(R9*2), Y2
+	VSUBPS (DX)(R9*2), Y2, Y2
+	VMOVUPS (AX)(R10*1), Y3
+	VSUBPS (DX)(R10*1), Y3, Y3
+	VSUBPS Y2, Y0, Y4
+	VMOVUPS Y4, (R15)
+	VADDPS Y2, Y1, Y5
+	VMOVUPS Y5, (R15)(R12*1)
+	VSUBPS Y1, Y2, Y6
+	VMOVUPS Y6, (R15)(R12*2)
+	VSUBPS Y3, Y1, Y7
+	VMOVUPS Y7, (R15)(R13*1)
+	MASK_TRANSFORM_AVX2
+	MASK_CHANNELS_AVX2
+	LEAQ (SI)(R8*1), AX
+	LEAQ (AX)(R8*1), BX
+	LEAQ (BX)(R8*1), DX
+	MOVQ DI, R15
+	VMASKMOVPS (SI), Y15, Y0
+	VMASKMOVPS (BX), Y15, Y8
+	VSUBPS Y8, Y0, Y0
+	VMASKMOVPS (SI)(R9*1), Y15, Y1
+	VMASKMOVPS (BX)(R9*1), Y15, Y8
+	VSUBPS Y8, Y1, Y1
+	VMASKMOVPS (SI)(R9*2), Y15, Y2
+	VMASKMOVPS (BX)(R9*2), Y15, Y8
+	VSUBPS Y8, Y2, Y2
+	VMASKMOVPS (SI)(R10*1), Y15, Y3
+	VMASKMOVPS (BX)(R10*1), Y15, Y8
+	VSUBPS Y8, Y3, Y3
+	VSUBPS Y2, Y0, Y4
+	VMASKMOVPS Y4, Y15, (R15)
+	VADDPS Y2, Y1, Y5
+	VMASKMOVPS Y5, Y15, (R15)(R12*1)
+	VSUBPS Y1, Y2, Y6
+	VMASKMOVPS Y6, Y15, (R15)(R12*2)
+	VSUBPS Y3, Y1, Y7
+	VMASKMOVPS Y7, Y15, (R15)(R13*1)
+	ADDQ R11, R15
+	VMASKMOVPS (AX), Y15, Y0
+	VMASKMOVPS (BX), Y15, Y8
+	VADDPS Y8, Y0, Y0
+	VMASKMOVPS (AX)(R9*1), Y15, Y1
+	VMASKMOVPS (BX)(R9*1), Y15, Y8
+	VADDPS Y8, Y1, Y1
+	VMASKMOVPS (AX)(R9*2), Y15, Y2
+	VMASKMOVPS (BX)(R9*2), Y15, Y8
+	VADDPS Y8, Y2, Y2
+	VMASKMOVPS (AX)(R10*1), Y15, Y3
+	VMASKMOVPS (BX)(R10*1), Y15, Y8
+	VADDPS Y8, Y3, Y3
+	VSUBPS Y2, Y0, Y4
+	VMASKMOVPS Y4, Y15, (R15)
+	VADDPS Y2, Y1, Y5
+	VMASKMOVPS Y5, Y15, (R15)(R12*1)
+	VSUBPS Y1, Y2, Y6
+	VMASKMOVPS Y6, Y15, (R15)(R12*2)
+	VSUBPS Y3, Y1, Y7
+	VMASKMOVPS Y7, Y15, (R15)(R13*1)
+	ADDQ R11, R15
+	VMASKMOVPS (BX), Y15, Y0
+	VMASKMOVPS (AX), Y15, Y8
+	VSUBPS Y8, Y0, Y0
+	VMASKMOVPS (BX)(R9*1), Y15, Y1
+	VMASKMOVPS (AX)(R9*1), Y15, Y8
+	VSUBPS Y8, Y1, Y1
+	VMASKMOVPS (BX)(R9*2), Y15, Y2
+	VMASKMOVPS (AX)(R9*2), Y15, Y8
+	VSUBPS Y8, Y2, Y2
+	VMASKMOVPS (BX)(R10*1), Y15, Y3
+	VMASKMOVPS (AX)(R10*1), Y15, Y8
+	VSUBPS Y8, Y3, Y3
+	VSUBPS Y2, Y0, Y4
+	VMASKMOVPS Y4, Y15, (R15)
+	VADDPS Y2, Y1, Y5
+	VMASKMOVPS Y5, Y15, (R15)(R12*1)
+	VSUBPS Y1, Y2, Y6
+	VMASKMOVPS Y6, Y15, (R15)(R12*2)
+	VSUBPS Y3, Y1, Y7
+	VMASKMOVPS Y7, Y15, (R15)(R13*1)
+	ADDQ R11, R15
+	VMASKMOVPS (AX), Y15, Y0
+	VMASKMOVPS (DX), Y15, Y8
+	VSUBPS Y8, Y0, Y0
+	VMASKMOVPS (AX)(R9*1), Y15, Y1
+	VMASKMOVPS (DX)(R9*1), Y15, Y8
+	VSUBPS Y8, Y1, Y1
+	VMASKMOVPS (AX)(R9*2), Y15, Y2
+	VMASKMOVPS (DX)(R9*2), Y15, Y8
+	VSUBPS Y8, Y2, Y2
+	VMASKMOVPS (AX)(R10*1), Y15, Y3
+	VMASKMOVPS (DX)(R10*1), Y15, Y8
+	VSUBPS Y8, Y3, Y3
+	VSUBPS Y2, Y0, Y4
+	VMASKMOVPS Y4, Y15, (R15)
+	VADDPS Y2, Y1, Y5
+	VMASKMOVPS Y5, Y15, (R15)(R12*1)
+	VSUBPS Y1, Y2, Y6
+	VMASKMOVPS Y6, Y15, (R15)(R12*2)
+	VSUBPS Y3, Y1, Y7
+	VMASKMOVPS Y7, Y15, (R15)(R13*1)
+next:
+	MOVQ xs+32(FP), DX
+	ADDQ DX, x+8(FP)
+	MOVQ ds+64(FP), DX
+	ADDQ DX, d+40(FP)
+	JMP tile
+done:
+	RETURN
+
+// func winogradResultAVX2(n int, x unsafe.Pointer, row int, column int, xs int, d unsafe.Pointer, drow int, dcolumn int, ds int, mask uint)
+TEXT ·winogradResultAVX2(SB), NOSPLIT, $0-80
+	LOAD_TRANSFORM_ARGS_AVX2
+tile:
+	START_TRANSFORM_AVX2
+	LEAQ (SI)(R8*1), AX
+	LEAQ (AX)(R8*1), BX
+	LEAQ (BX)(R8*1), DX
+	MOVQ DI, R15
+	VMOVUPS (SI), Y0
+	VADDPS (AX), Y0, Y0
+	VADDPS (BX), Y0, Y0
+	VMOVUPS (SI)(R9*1), Y1
+	VADDPS (AX)(R9*1), Y1, Y1
+	VADDPS (BX)(R9*1), Y1, Y1
+	VMOVUPS (SI)(R9*2), Y2
+	VADDPS (AX)(R9*2), Y2, Y2
+	VADDPS (BX)(R9*2), Y2, Y2
+	VMOVUPS (SI)(R10*1), Y3
+	VADDPS (AX)(R10*1), Y3, Y3
+	VADDPS (BX)(R10*1), Y3, Y3
+	VADDPS Y1, Y0, Y4
+	VADDPS Y2, Y4, Y4
+	VMOVUPS Y4, (R15)
+	VSUBPS Y2, Y1, Y5
+	VSUBPS Y3, Y5, Y5
+	VMOVUPS Y5, (R15)(R12*1)
+	ADDQ R11, R15
+	VMOVUPS (AX), Y0
+	VSUBPS (BX), Y0, Y0
+	VSUBPS (DX), Y0, Y0
+	VMOVUPS (AX)(R9*1), Y1
+	VSUBPS (BX)(R9*1), Y1, Y1
+	VSUBPS (DX)(R9*1), Y1, Y1
+	VMOVUPS (AX)(R9*2), Y2
+	VSUBPS (BX)(R9*2), Y2, Y2
+	VSUBPS (DX)(R9*2), Y2, Y2
+	VMOVUPS (AX)(R10*1), Y3
+	VSUBPS (BX)(R10*1), Y3, Y3
+	VSUBPS (DX)(R10*1), Y3, Y3
+	VADDPS Y1, Y0, Y4
+	VADDPS Y2, Y4, Y4
+	VMOVUPS Y4, (R15)
+	VSUBPS Y2, Y1, Y5
+	VSUBPS Y3, Y5, Y5
+	VMOVUPS Y5, (R15)(R12*1)
+	MASK_TRANSFORM_AVX2
+	MASK_CHANNELS_AVX2
+	LEAQ (SI)(R8*1), AX
+	LEAQ (AX)(R8*1), BX
+	LEAQ (BX)(R8*1), DX
+	MOVQ DI, R15
+	VMASKMOVPS (SI), Y15, Y0
+	VMASKMOVPS (AX), Y15, Y8
+	VADDPS Y8, Y0, Y0
+	VMASKMOVPS (BX), Y15, Y8
+	VADDPS Y8, Y0, Y0
+	VMASKMOVPS (SI)(R9*1), Y15, Y1
+	VMASKMOVPS (AX)(R9*1), Y15, Y8
+	VADDPS Y8, Y1, Y1
+	VMASKMOVPS (BX)(R9*1), Y15, Y8
+	VADDPS Y8, Y1, Y1
+	VMASKMOVPS (SI)(R9*2), Y15, Y2
+	VMASKMOVPS (AX)(R9*2), Y15, Y8
+	VADDPS Y8, Y2, Y2
+	VMASKMOVPS (BX)(R9*2), Y15, Y8
+	VADDPS Y8, Y2, Y2
+	VMASKMOVPS (SI)(R10*1), Y15, Y3
+	VMASKMOVPS (AX)(R10*1), Y15, Y8
+	VADDPS Y8, Y3, Y3
+	VMASKMOVPS (BX)(R10*1), Y15, Y8
+	VADDPS Y8, Y3, Y3
+	VADDPS Y1, Y0, Y4
+	VADDPS Y2, Y4, Y4
+	VMASKMOVPS Y4, Y15, (R15)
+	VSUBPS Y2, Y1, Y5
+	VSUBPS Y3, Y5, Y5
+	VMASKMOVPS Y5, Y15, (R15)(R12*1)
+	ADDQ R11, R15
+	VMASKMOVPS (AX), Y15, Y0
+	VMASKMOVPS (BX), Y15, Y8
+	VSUBPS Y8, Y0, Y0
+	VMASKMOVPS (DX), Y15, Y8
+	VSUBPS Y8, Y0, Y0
+	VMASKMOVPS (AX)(R9*1), Y15, Y1
+	VMASKMOVPS (BX)(R9*1), Y15, Y8
+	VSUBPS Y8, Y1, Y1
+	VMASKMOVPS (DX)(R9*1), Y15, Y8
+	VSUBPS Y8, Y1, Y1
+	VMASKMOVPS (AX)(R9*2), Y15, Y2
+	VMASKMOVPS (BX)(R9*2), Y15, Y8
+	VSUBPS Y8, Y2, Y2
+	VMASKMOVPS (DX)(R9*2), Y15, Y8
+	VSUBPS Y8, Y2, Y2
+	VMASKMOVPS (AX)(R10*1), Y15, Y3
+	VMASKMOVPS (BX)(R10*1), Y15, Y8
+	VSUBPS Y8, Y3, Y3
+	VMASKMOVPS (DX)(R10*1), Y15, Y8
+	VSUBPS Y8, Y3, Y3
+	VADDPS Y1, Y0, Y4
+	VADDPS Y2, Y4, Y4
+	VMASKMOVPS Y4, Y15, (R15)
+	VSUBPS Y2, Y1, Y5
+	VSUBPS Y3, Y5, Y5
+	VMASKMOVPS Y5, Y15, (R15)(R12*1)
+next:
+	MOVQ xs+32(FP), DX
+	ADDQ DX, x+8(FP)
+	MOVQ ds+64(FP), DX
+	ADDQ DX, d+40(FP)
+	JMP tile
+done:
+	RETURN
+
+// func maxPoolF32AVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·maxPoolF32AVX2(SB), NOSPLIT, $0-80
+	MOVQ taps+8(FP), AX
+	MOVQ at+16(FP), R8
+	MOVQ xs+32(FP), R9
+	MOVQ ds+64(FP), R11
+	MOVQ mask+72(FP), R10
+	MOVL $0xff800000, DX
+	VMOVD DX, X14
+	VBROADCASTSS X14, Y14
+channels:
+	MOVBLZX R10, DX
+	MOVQ n+0(FP), CX
+	MOVQ x+24(FP), SI
+	MOVQ d+56(FP), DI
+	TESTQ CX, CX
+	JLE done
+	CMPL DX, $255
+	JNE last
+pixel:
+	VMOVUPS Y14, Y0
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ pixelMost
+pixelTap:
+	MOVQ (R12), R13
+	ADDQ $8, R12
+	VMOVUPS (SI)(R13*1), Y1
+	VCMPPS $3, Y1, Y1, Y2
+	VCMPPS $7, Y0, Y0, Y3
+	VMAXPS Y0, Y1, Y0
+	VANDPS Y2, Y3, Y2
+	VBLENDVPS Y2, Y1, Y0, Y0
+	DECQ DX
+	JNZ pixelTap
+pixelMost:
+	VMOVUPS Y0, (DI)
+	ADDQ R9, SI
+	ADDQ R11, DI
+	DECQ CX
+	JNZ pixel
+	ADDQ $32, x+24(FP)
+	ADDQ $32, d+56(FP)
+	SHRQ $8, R10
+	JMP channels
+last:
+	POPCNTQ DX, DX
+	JZ done
+	MASK_CHANNELS_AVX2
+lastPixel:
+	VMOVUPS Y14, Y0
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ lastPixelMost
+lastPixelTap:
+	MOVQ (R12), R13
+	ADDQ $8, R12
+	VMASKMOVPS (SI)(R13*1), Y15, Y1
+	VCMPPS $3, Y1, Y1, Y2
+	VCMPPS $7, Y0, Y0, Y3
+	VMAXPS Y0, Y1, Y0
+	VANDPS Y2, Y3, Y2
+	VBLENDVPS Y2, Y1, Y0, Y0
+	DECQ DX
+	JNZ lastPixelTap
+lastPixelMost:
+	VMASKMOVPS Y0, Y15, (DI)
+	ADDQ R9, SI
+	ADDQ R11, DI
+	DECQ CX
+	JNZ lastPixel
+done:
+	RETURN
+
+// func reluAVX2(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
+TEXT ·reluAVX2(SB), NOSPLIT, $0-48
+	MOVQ ldd+16(FP), R8
+	MOVQ ldy+32(FP), R9
+	MOVQ mask+40(FP), R10
+	VXORPS Y14, Y14, Y14
+columns:
+	MOVQ rows+0(FP), CX
+	MOVQ d+8(FP), DI
+	MOVQ y+24(FP), SI
+	MOVWLZX R10, DX
+	CMPL DX, $0xffff
+	JNE few
+row:
+	VMOVUPS (DI), Y0
+	VMAXPS Y0, Y14, Y0
+	VMOVUPS 32(DI), Y1
+	VMAXPS Y1, Y14, Y1
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	ADDQ R8, DI
+	DECQ CX
+	JNZ row
+	ADDQ $64, d+8(FP)
+	ADDQ $64, y+24(FP)
+	SHRQ $16, R10
+	JMP columns
+few:
+	POPCNTQ DX, DX
+	JZ done
+	MOVQ DX, R10
+	MASK_CHANNELS_AVX2
+last:
+	VMASKMOVPS (DI), Y15, Y0
+	VMAXPS Y0, Y14, Y0
+	VMASKMOVPS Y0, Y15, (DI)
+	ADDQ R8, DI
+	DECQ CX
+	JNZ last
+	ADDQ $32, d+8(FP)
+	ADDQ $32, y+24(FP)
+	SUBQ $8, R10
+	JLE done
+	MOVQ R10, CX
+	MOVQ $1, R10
+	SHLQ CX, R10
+	DECQ R10
+	JMP columns
+done:
+	RETURN
+
+// func reluGradAVX2(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
+TEXT ·reluGradAVX2(SB), NOSPLIT, $0-48
+	MOVQ ldd+16(FP), R8
+	MOVQ ldy+32(FP), R9
+	MOVQ mask+40(FP), R10
+	VXORPS Y14, Y14, Y14
+columns:
+	MOVQ rows+0(FP), CX
+	MOVQ d+8(FP), DI
+	MOVQ y+24(FP), SI
+	MOVWLZX R10, DX
+	CMPL DX, $0xffff
+	JNE few
+row:
+	VMOVUPS (SI), Y2
+	VMOVUPS (DI), Y0
+	VCMPPS $30, Y14, Y2, Y2
+	VANDPS Y2, Y0, Y0
+	VMOVUPS 32(SI), Y3
+	VMOVUPS 32(DI), Y1
+	VCMPPS $30, Y14, Y3, Y3
+	VANDPS Y3, Y1, Y1
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	ADDQ R9, SI
+	ADDQ R8, DI
+	DECQ CX
+	JNZ row
+	ADDQ $64, d+8(FP)
+	ADDQ $64, y+24(FP)
+	SHRQ $16, R10
+	JMP columns
+few:
+	POPCNTQ DX, DX
+	JZ done
+	MOVQ DX, R10
+	MASK_CHANNELS_AVX2
+last:
+	VMASKMOVPS (SI), Y15, Y2
+	VMASKMOVPS (DI), Y15, Y0
+	VCMPPS $30, Y14, Y2, Y2
+	VANDPS Y2, Y0, Y0
+	VMASKMOVPS Y0, Y15, (DI)
+	ADDQ R9, SI
+	ADDQ R8, DI
+	DECQ CX
+	JNZ last
+	ADDQ $32, d+8(FP)
+	ADDQ $32, y+24(FP)
+	SUBQ $8, R10
+	JLE done
+	MOVQ R10, CX
+	MOVQ $1, R10
+	SHLQ CX, R10
+	DECQ R10
+	JMP columns
 done:
 	RETURN
 

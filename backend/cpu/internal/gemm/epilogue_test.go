@@ -52,6 +52,9 @@ func TestEpilogue(t *testing.T) {
 					}},
 					{"Divide", set.Divide, func(x *float32, _ float32, number *float32) { *x /= *number }},
 				} {
+					if epilogue.do == nil {
+						continue
+					}
 					fill(d.data)
 					fill(y.data)
 					number := &dtype.View[float32](y.data)[0]

@@ -47,6 +47,14 @@ type PrefetchKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb
 //	packed[p*NR+j] = (b[2p*ldb+j], b[(2p+1)*ldb+j])
 type CopyKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 
+// TallKernel computes n tiles of MR rows, one below the other, n being at least 1:
+//
+//	d[i*ldd+j] = z if not z < *least, else *least, with z = bias[j] + Σ a[i*lda+p]·b[p*ldb+j]   for p < k, i < n*MR
+//
+// There is no bias if bias is nil, and no least result if least is nil. Sums are formed as a
+// [Kernel] does.
+type TallKernel func(n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, bias, least, d unsafe.Pointer, ldd int)
+
 // RunsKernel is a [Kernel] on pairs, with packed B, that reads A in n blocks of Deep pairs:
 // block q begins at[q] bytes after a; at is a list of int64. So A can be the source of a
 // convolution.
@@ -99,6 +107,9 @@ type Tiles struct {
 	// RowRuns is kernels of the form Rows that go through runs, and NarrowRowRuns
 	// those with NarrowNR columns, or nil.
 	RowRuns, NarrowRowRuns []PixelRuns
+
+	// Tall is a kernel of rows of A that goes down a panel of B, or nil.
+	Tall TallKernel
 
 	// Unless nil, Begin must be called before some calls of kernels and End after them, on the
 	// same thread.
@@ -234,6 +245,15 @@ type LowPrecisionEpilogue func(rows int, d unsafe.Pointer, ldd int, s unsafe.Poi
 // DepthwiseGrad to MaxPoolGradAdd read of y those of mask.
 type Windows func(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 
+// DepthwiseRow computes n pixels of a depthwise convolution with any number of channels. At is
+// a list of int64.
+//
+//	d[i*ds+j] = z if not z < bias[0], else bias[0], with z = bias[8+j] + Σ x[at[2t]+i*xs+j]·y[at[2t+1]+j] for t < taps
+//
+// Bias[0] is there eight times. Rows of y and of bias are padded to a multiple of eight
+// channels. If bias is nil, d is the sum.
+type DepthwiseRow func(n, taps int, at, x unsafe.Pointer, xs int, y, bias, d unsafe.Pointer, ds, channels int)
+
 // Transform is a transform of n tiles of Winograd's F(2x2, 3x3) by a matrix M
 // along both axes, for the channels of mask, up to 32:
 //
@@ -293,10 +313,11 @@ type Set struct {
 	// LowPrecision is epilogues of products of F16 and BF16, or nil.
 	LowPrecision [elements]struct{ Add, AddRelu, Grad LowPrecisionEpilogue }
 
-	// Depthwise is depthwise convolutions, DepthwiseGrad their gradients by the kernels, and
+	// Depthwise and DepthwiseRow are depthwise convolutions, DepthwiseGrad their gradients by the kernels, and
 	// MaxPoolGradAdd the gradients of maxima of overlapping windows, all of float32. MaxPool
 	// is maxima of windows, MaxPoolGrad their gradients, and ReluMaxPoolGrad the gradients of
 	// maxima after max(0, ·), of F32, F16 and BF16. All may be nil.
+	DepthwiseRow                                           DepthwiseRow
 	Depthwise, DepthwiseAdd, DepthwiseGrad, MaxPoolGradAdd Windows
 	MaxPool, MaxPoolGrad, ReluMaxPoolGrad                  [elements]Windows
 
@@ -322,7 +343,7 @@ type Set struct {
 	//	1  1  1  0
 	//	0  1 -1 -1
 	//
-	// WinogradGrads transforms by the transpose of that. They are there where Depthwise
+	// WinogradGrads transforms by the transpose of that. The first two are there where Depthwise
 	// is, or nil.
 	WinogradSource, WinogradResult, WinogradGrads Transform
 

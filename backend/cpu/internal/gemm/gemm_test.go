@@ -341,3 +341,57 @@ func TestConvert(t *testing.T) {
 		}
 	}
 }
+
+// TestTall holds kernels that go down rows against kernels of a tile, bit by bit.
+func TestTall(t *testing.T) {
+	rng := rand.New(rand.NewPCG(15, 16))
+	for _, set := range setsHere() {
+		tiles := set.F32
+		if tiles.Tall == nil {
+			continue
+		}
+		for _, k := range []int{1, 3, 4, 27, 64} {
+			for _, n := range []int{1, 2, 5} {
+				for mode := range 4 {
+					rows := n * tiles.MR
+					lda, ldb, ldd := 4*(k+rng.IntN(3)), 4*(tiles.NR+rng.IntN(3)), 4*(tiles.NR+rng.IntN(3))
+					a, b, bias := newGuarded((rows-1)*lda+4*k), newGuarded((k-1)*ldb+4*tiles.NR), newGuarded(4*tiles.NR)
+					got, want := newGuarded((rows-1)*ldd+4*tiles.NR), newGuarded((rows-1)*ldd+4*tiles.NR)
+					for _, x := range []*guarded{a, b, bias} {
+						floats(rng, x.data, F32)
+					}
+					if mode == 3 {
+						dtype.View[float32](a.data)[0] = float32(math.NaN())
+					}
+					var s, least unsafe.Pointer
+					zero := float32(0)
+					if mode&1 != 0 {
+						s = bias.pointer()
+					}
+					if mode&2 != 0 {
+						least = unsafe.Pointer(&zero)
+					}
+					tiles.Tall(n, k, a.pointer(), lda, b.pointer(), ldb, s, least, got.pointer(), ldd)
+					for i := range n {
+						at := i * tiles.MR
+						tiles.Rows[tiles.MR](k, unsafe.Add(a.pointer(), at*lda), lda, b.pointer(), ldb, s, 0, unsafe.Add(want.pointer(), at*ldd), ldd, 1<<tiles.NR-1)
+					}
+					what := fmt.Sprintf("%s: %d tiles of %d steps, mode %d", set.Name, n, k, mode)
+					got.check(t, what)
+					x, y := dtype.View[float32](got.data), dtype.View[float32](want.data)
+					for i := range rows {
+						for j := range tiles.NR {
+							w := y[i*ldd/4+j]
+							if least != nil && w < 0 {
+								w = 0
+							}
+							if g := x[i*ldd/4+j]; math.Float32bits(g) != math.Float32bits(w) && (g == g || w == w) {
+								t.Fatalf("%s: element %d of row %d is %v, want %v", what, j, i, g, w)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}

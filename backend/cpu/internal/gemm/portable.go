@@ -98,6 +98,12 @@ func (e Element) load(p unsafe.Pointer, i int) float32 {
 func lanes(e Element) Pack {
 	return func(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load, store uint) {
 		n, all := bits.Len(load&store), bits.Len(store)
+		if e == F32 && n == 16 && all == 16 {
+			for p := range k {
+				*(*[16]float32)(unsafe.Add(d, p*ldd)) = *(*[16]float32)(unsafe.Add(s, p*lds))
+			}
+			return
+		}
 		for p := range k {
 			row, to := unsafe.Add(s, p*lds), unsafe.Slice((*float32)(unsafe.Add(d, p*ldd)), all)
 			clear(to[n:])

@@ -169,6 +169,12 @@ func TestWindows(t *testing.T) {
 				}
 				return
 			})
+			if set.DepthwiseRow != nil {
+				testDepthwiseRow(t, set, n, taps, cols, ld, pairs, x, y)
+			}
+			if set.DepthwiseAdd == nil {
+				continue
+			}
 			d = newGuarded((n-1)*ld + 4*cols)
 			floats(rng, d.data, F32)
 			first := append([]float32(nil), dtype.View[float32](d.data)...)
@@ -191,6 +197,37 @@ func TestWindows(t *testing.T) {
 				}
 				return sum
 			})
+		}
+	}
+}
+
+// testDepthwiseRow compares a row with a bias and a least result with the row without them.
+func testDepthwiseRow(t *testing.T, set *Set, n, taps, cols, ld int, pairs []int64, x, y []float32) {
+	t.Helper()
+	sums, got := newGuarded((n-1)*ld+4*cols), newGuarded((n-1)*ld+4*cols)
+	call := func(bias, d unsafe.Pointer) {
+		set.DepthwiseRow(n, taps, unsafe.Pointer(&pairs[0]), unsafe.Pointer(&x[0]), ld, unsafe.Pointer(&y[0]), bias, d, ld, cols)
+	}
+	bias := append(make([]float32, 8), y[1024:1024+32]...)
+	for _, least := range []float32{0, float32(math.Inf(-1))} {
+		for i := range 8 {
+			bias[i] = least
+		}
+		call(nil, sums.pointer())
+		call(unsafe.Pointer(&bias[0]), got.pointer())
+		got.check(t, set.Name+" DepthwiseRow")
+		a, b := dtype.View[float32](sums.data), dtype.View[float32](got.data)
+		for i := range n {
+			for j := range cols {
+				at := i*ld/4 + j
+				want := a[at] + bias[8+j]
+				if want < least {
+					want = least
+				}
+				if math.Float32bits(b[at]) != math.Float32bits(want) && (b[at] == b[at] || want == want) {
+					t.Fatalf("%s DepthwiseRow: channel %d of %d of pixel %d with bias %v and least result %v: got %v, want %v", set.Name, j, cols, i, bias[8+j], least, b[at], want)
+				}
+			}
 		}
 	}
 }
@@ -409,11 +446,11 @@ func TestTransforms(t *testing.T) {
 func TestMaxima(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for _, set := range setsHere() {
-		if set.Depthwise == nil {
-			continue
-		}
 		for round := range 200 {
 			for e, d := range map[Element]dtype.DType{F32: dtype.Float32, F16: dtype.Float16, BF16: dtype.BFloat16} {
+				if set.MaxPool[e] == nil {
+					continue
+				}
 				n, taps, cols, size := 1+rng.IntN(5), rng.IntN(5), 1+rng.IntN(32), d.Size()
 				pixel := size * (cols + rng.IntN(3))
 				// Window i has the pixels i·taps to (i+1)·taps-1, in any order.
@@ -447,9 +484,11 @@ func TestMaxima(t *testing.T) {
 					return out.data
 				}
 				most := call(set.MaxPool[e], nil, (n-1)*pixel+size*cols, pixel)
-				grads := [][]byte{
-					call(set.MaxPoolGrad[e], unsafe.Pointer(&y[0]), n*step-pixel+size*cols, step),
-					call(set.ReluMaxPoolGrad[e], unsafe.Pointer(&y[0]), n*step-pixel+size*cols, step),
+				var grads [][]byte
+				for _, f := range []Windows{set.MaxPoolGrad[e], set.ReluMaxPoolGrad[e]} {
+					if f != nil {
+						grads = append(grads, call(f, unsafe.Pointer(&y[0]), n*step-pixel+size*cols, step))
+					}
 				}
 				for i := range n {
 					for c := range cols {

@@ -1,6 +1,7 @@
 package gemm
 
 import (
+	"math/bits"
 	"runtime"
 	"unsafe"
 
@@ -64,7 +65,7 @@ var AVX512BF16 = func() *Set {
 var AVX2 = func() *Set {
 	s := portable
 	s.Name = "AVX2"
-	s.F32 = &Tiles{MR: 6, NR: 16, Unit: 1, Step: 1, Deep: 1, Rows: f32AVX2Rows16, Inner: f32AVX2Inner16, RowRuns: runsBy(f32AVX2Rows16)}
+	s.F32 = &Tiles{MR: 6, NR: 16, Unit: 1, Step: 1, Deep: 1, Rows: f32AVX2Rows16, Inner: f32AVX2Inner16, RowRuns: rowRunsAVX2, Tall: f32AVX2Tall}
 	s.Dots = [elements]Dots{dotsBy(F32, 8, dotsF324AVX2, dotsF321AVX2), dotsBy(F16, 8, dotsF164AVX2, dotsF161AVX2), dotsBy(BF16, 8, dotsBF164AVX2, dotsBF161AVX2)}
 	s.Adds = [elements]Adds{addsBy(F32, 8, addsF324AVX2, addsF321AVX2), addsBy(F16, 8, addsF164AVX2, addsF161AVX2), addsBy(BF16, 8, addsBF164AVX2, addsBF161AVX2)}
 	s.Widen, s.Narrow = widenBy(vec.AVX2()), narrowBy(vec.AVX2())
@@ -72,6 +73,11 @@ var AVX2 = func() *Set {
 		s.Lanes[e] = lanesBy(e, s.Widen[e])
 	}
 	s.Transpose[F32], s.Transpose[F16], s.Transpose[BF16] = transposeBy(F32, 8, transposeF32AVX2), transposeBy(F16, 8, transposeF16AVX2), transposeBy(BF16, 8, transposeBF16AVX2)
+	s.Depthwise, s.DepthwiseRow = depthwiseBy(depthwiseRowAVX2), depthwiseRowAVX2
+	s.WinogradSource, s.WinogradResult = winogradSourceAVX2, winogradResultAVX2
+	s.SmallChannel[F32] = smallChannelF32AVX2
+	s.MaxPool[F32] = maxPoolF32AVX2
+	s.Relu, s.ReluGrad = reluAVX2, reluGradAVX2
 	s.Peak, s.PeakFlops = peakAVX2, 48*16
 	return &s
 }()
@@ -119,3 +125,11 @@ var tileShape = func() (shape [64]byte) {
 	}
 	return
 }()
+
+// depthwiseBy is Depthwise by a loop over rows of pixels; the bits of a mask are its lowest
+// ones.
+func depthwiseBy(row DepthwiseRow) Windows {
+	return func(n, taps int, at, x unsafe.Pointer, xs int, y unsafe.Pointer, _ int, d unsafe.Pointer, ds int, mask uint) {
+		row(n, taps, at, x, xs, y, nil, d, ds, bits.Len(mask))
+	}
+}

@@ -68,6 +68,18 @@ func newVector(b *exec.Builder, v *ir.Value, k *pooling[float32]) *Vector {
 	default:
 		c.give = set.MaxPoolGrad[c.element]
 	}
+	missing := false
+	switch v.Op {
+	case op.MaxPool:
+		missing = set.MaxPool[c.element] == nil
+	case op.MaxPoolGrad:
+		missing = c.give == nil
+	case op.AvgPoolGrad:
+		missing = c.add && set.DepthwiseAdd == nil
+	}
+	if missing {
+		return nil
+	}
 	k.rows = k.Batch * k.OutSize / k.Out[2]
 	k.places = nil
 	reach := (k.Size[2] - 1) * k.Dilation[2]

@@ -2,7 +2,7 @@
 //
 // Where to look: blocking.go decides what is packed and how the result is cut, from
 // the shape alone; product.go makes the kernel and places its memory, and run.go computes
-// tiles on the micro-kernels of package gemm; slices.go cuts a long inner dimension;
+// tiles on the micro-kernels of package gemm; tall.go is products that go down A; slices.go cuts a long inner dimension;
 // blocking_panels.go, panels.go and panels_run.go are the products on tile registers (AMX);
 // quantized.go multiplies 8-bit integers; vector.go
 // multiplies single rows and columns; portable.go is the product in Go, also for float64.

@@ -294,9 +294,12 @@ func (k *stripe) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		}
 		c.packs = k.Pack.B == BPanel ||
 			(k.Pack.B == BTile || k.Pack.B == BPerWorker) && w.PackedB.Packs(exec.PackedBlock{Batch: c.batch, First: tile.Col, Lanes: tile.Cols, P: c.p, Depth: c.depth})
-		if k.Strips {
+		switch {
+		case k.Strips:
 			c.multiplyStrips()
-		} else {
+		case c.tall():
+			c.multiplyTall()
+		default:
 			c.multiply()
 		}
 	}

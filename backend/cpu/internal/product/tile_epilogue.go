@@ -105,7 +105,7 @@ func newTileEpilogue(b *exec.Builder, v *ir.Value, set *gemm.Set, n int) *tileEp
 		k.then, k.reads, k.along = set.ReluGrad, b.At(y), true
 	}
 	if f.Over != nil {
-		if b.Produced[f.Over] != nil {
+		if b.Produced[f.Over] != nil || set.Divide == nil {
 			return nil
 		}
 		k.then, k.reads = set.Divide, b.At(f.Over)

@@ -42,9 +42,9 @@ func avx512Pairs() *gen {
 	g.strips("pairsAVX512Strip", 14, 1, base)
 	runs := base
 	runs.runs, runs.vectors = true, 2
-	g.pixelRuns("pairsRowRuns", "AVX512", runs)
+	g.pixelRuns("pairsRowRuns", "AVX512", 14, runs)
 	runs.vectors = 1
-	g.pixelRuns("pairsRowRunsNarrow", "AVX512", runs)
+	g.pixelRuns("pairsRowRunsNarrow", "AVX512", 14, runs)
 	g.strips("f32AVX512BF16Strip", 14, 2, avx512Tile)
 	g.strips("f32AVX512BF16Strip", 14, 1, avx512Tile)
 	g.peak("peakPairsAVX512", "VDPBF16PS", "Z", 32, func(acc int) string { return amd64.VDPBF16PS(acc, 31, 30) })

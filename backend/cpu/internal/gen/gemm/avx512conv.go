@@ -12,11 +12,11 @@ func avx512Conv() *gen {
 	runs := avx512Tile
 	runs.runs = true
 	runs.inner, runs.vectors = true, 2
-	g.pixelRuns("pixelRuns", "AVX512", runs)
+	g.pixelRuns("pixelRuns", "AVX512", 14, runs)
 	runs.inner = false
-	g.pixelRuns("rowRuns", "AVX512", runs)
+	g.pixelRuns("rowRuns", "AVX512", 14, runs)
 	runs.vectors = 1
-	g.pixelRuns("rowRunsNarrow", "AVX512", runs)
+	g.pixelRuns("rowRunsNarrow", "AVX512", 14, runs)
 	g.depthwise("depthwiseAVX512", "is Depthwise of 32 channels for AVX-512.", false)
 	g.depthwise("depthwiseAddAVX512", "is DepthwiseAdd of 32 channels for AVX-512.", true)
 	g.depthwiseGrad()
@@ -39,15 +39,15 @@ func avx512Conv() *gen {
 	return g
 }
 
-// pixelRuns writes the kernels that read runs of pixels, for one kind of arithmetic and form,
-// and a table of them.
-func (g *gen) pixelRuns(prefix, suffix string, t tile) {
+// pixelRuns writes the kernels of up to some rows that read runs of pixels, for one kind of
+// arithmetic and form, and a table of them.
+func (g *gen) pixelRuns(prefix, suffix string, rows int, t tile) {
 	name := func(mr int) string { return fmt.Sprintf("%s%d%s", prefix, mr, suffix) }
-	for mr := 1; mr <= 14; mr++ {
+	for mr := 1; mr <= rows; mr++ {
 		t.rows, t.name = mr, name(mr)
 		t.write(g)
 	}
-	g.table("PixelRuns", 1, prefix+suffix, 14, name)
+	g.table("PixelRuns", 1, prefix+suffix, rows, name)
 }
 
 const windowsParams = "n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint"

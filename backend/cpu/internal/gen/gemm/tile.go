@@ -234,40 +234,17 @@ func (t *tile) body(g *gen) {
 	// The tile at d is prefetched with write intent while the sums are computed, because its
 	// lines may be in other cores' caches.
 	g.ins("MOVQ DI, DX")
-	g.sharedRows("PREFETCHW_C", t.width(), t.rows, func(i int) {
-		if i > 0 {
-			g.ins("ADDQ R8, DX")
-		}
-		for v := 0; v < t.vectors*t.bytes; v += 64 {
-			g.ins("%s", amd64.Prefetchw(v, amd64.DX))
-		}
-	})
-	g.sharedRows("ZERO_C", t.width(), t.rows, func(i int) {
-		for v := range t.vectors {
-			g.ins("%s %[2]s%[3]d, %[2]s%[3]d, %[2]s%[3]d", t.zero, t.reg, t.acc(i, v))
-		}
-	})
+	t.prefetchC(g)
+	t.zeroC(g)
 	bases := rowBases[:(t.rows+2)/3]
 	begin := func() { // set the pointers to A, and prefetch B
 		if !t.inner {
-			if len(bases) > 1 {
-				g.macro(fmt.Sprintf("POINT_A_%d", len(bases)), func() {
-					for i := 1; i < len(bases); i++ {
-						g.ins("LEAQ (%s)(R12*2), %s\nADDQ R12, %s", bases[i-1], bases[i], bases[i])
-					}
-				})
-			}
-		}
-		steps := uint(prefetchDistanceB)
-		if t.copies {
-			steps = prefetchDistanceCopy
+			t.pointA(g, bases)
 		}
 		if t.interleaves() {
 			g.block("POINT_ODD_ROWS", func() { g.ins("LEAQ (BX)(R13*1), R8\nADDQ R13, R13") })
 		}
-		g.block("POINT_PREFETCH_B", func() {
-			g.ins("MOVQ R13, R14\nSHLQ $%d, R14\nADDQ BX, R14", bits.TrailingZeros(steps))
-		}, "shift", bits.TrailingZeros(steps))
+		t.pointPrefetchB(g)
 		if t.interleaves() {
 			g.block("POINT_PREFETCH_ODD_ROWS", func() { g.ins("MOVQ R14, DI\nADDQ ldb+32(FP), DI") })
 		}
@@ -285,7 +262,6 @@ func (t *tile) body(g *gen) {
 	} else {
 		g.ins("LEAQ (R13)(R13*2), R11")
 	}
-	advance := func(n int) { g.macro(t.advanceMacro(), func() { t.advance(g, n, bases) }, "n", n) }
 	if t.runs {
 		g.ins("MOVQ at+80(FP), R15")
 		g.label("run")
@@ -294,6 +270,31 @@ func (t *tile) body(g *gen) {
 		})
 		begin()
 	}
+	end := "sum"
+	switch {
+	case t.runs:
+		end = "next"
+	case t.interleaves():
+		end = "restore"
+	}
+	t.steps(g, bases, end)
+	if t.runs {
+		g.label("next")
+		g.ins("DECQ n+0(FP)\nJNZ run")
+	}
+	if t.interleaves() {
+		g.block("RESTORE_C", func() {
+			g.label("restore")
+			g.ins("MOVQ d+56(FP), DI\nMOVQ ldd+64(FP), R8")
+		})
+	}
+	t.end(g)
+}
+
+// steps goes through the CX steps of the inner dimension, and to a label where there are none
+// left.
+func (t *tile) steps(g *gen, bases []string, end string) {
+	advance := func(n int) { g.macro(t.advanceMacro(), func() { t.advance(g, n, bases) }, "n", n) }
 	g.block("LOOP_OF_FOUR", func() {
 		g.ins("SUBQ $%d, CX\nJLT tail\nPCALIGN $64", unroll)
 		g.label("loop")
@@ -308,13 +309,6 @@ func (t *tile) body(g *gen) {
 		g.ins("ADDQ stride+88(FP), R15")
 	}
 	advance(unroll)
-	end := "sum"
-	switch {
-	case t.runs:
-		end = "next"
-	case t.interleaves():
-		end = "restore"
-	}
 	g.block("LOOP_OF_ONE", func() {
 		g.ins("SUBQ $%d, CX\nJGE loop", unroll)
 		g.label("tail")
@@ -324,17 +318,61 @@ func (t *tile) body(g *gen) {
 	t.step(g, 0)
 	advance(1)
 	g.ins("DECQ CX\nJNZ rest")
-	if t.runs {
-		g.label("next")
-		g.ins("DECQ n+0(FP)\nJNZ run")
-	}
-	if t.interleaves() {
-		g.block("RESTORE_C", func() {
-			g.label("restore")
-			g.ins("MOVQ d+56(FP), DI\nMOVQ ldd+64(FP), R8")
+}
+
+// prefetchC prefetches the rows of the result from DX on with write intent.
+func (t *tile) prefetchC(g *gen) {
+	g.sharedRows("PREFETCHW_C", t.width(), t.rows, func(i int) {
+		if i > 0 {
+			g.ins("ADDQ R8, DX")
+		}
+		for v := 0; v < t.vectors*t.bytes; v += 64 {
+			g.ins("%s", amd64.Prefetchw(v, amd64.DX))
+		}
+	})
+}
+
+// zeroC clears the accumulators.
+func (t *tile) zeroC(g *gen) {
+	g.sharedRows("ZERO_C", t.width(), t.rows, func(i int) {
+		for v := range t.vectors {
+			g.ins("%s %[2]s%[3]d, %[2]s%[3]d, %[2]s%[3]d", t.zero, t.reg, t.acc(i, v))
+		}
+	})
+}
+
+// pointA sets the pointers to rows of A.
+func (t *tile) pointA(g *gen, bases []string) {
+	if len(bases) > 1 {
+		g.macro(fmt.Sprintf("POINT_A_%d", len(bases)), func() {
+			for i := 1; i < len(bases); i++ {
+				g.ins("LEAQ (%s)(R12*2), %s\nADDQ R12, %s", bases[i-1], bases[i], bases[i])
+			}
 		})
 	}
-	t.end(g)
+}
+
+// pointPrefetchB sets the pointer to the rows of B that are prefetched.
+func (t *tile) pointPrefetchB(g *gen) {
+	steps := uint(prefetchDistanceB)
+	if t.copies {
+		steps = prefetchDistanceCopy
+	}
+	g.block("POINT_PREFETCH_B", func() {
+		g.ins("MOVQ R13, R14\nSHLQ $%d, R14\nADDQ BX, R14", bits.TrailingZeros(steps))
+	}, "shift", bits.TrailingZeros(steps))
+}
+
+// storeC stores the rows of the result; DI is the last one afterwards.
+func (t *tile) storeC(g *gen) {
+	g.sharedRows("STORE_C", t.width(), t.rows, func(i int) {
+		if i > 0 {
+			g.ins("ADDQ R8, DI")
+		}
+		for v := range t.vectors {
+			g.ins("VMOVUPS %s%d, %s%d(DI)", t.reg, t.acc(i, v), t.mask(v), v*t.bytes)
+		}
+	})
 }
 
 // interleaves reports whether B is packed from rows of bfloat16, two of which make a row of
@@ -393,14 +431,7 @@ func (t *tile) end(g *gen) {
 			}
 		})
 		g.label("store")
-		g.sharedRows("STORE_C", t.width(), t.rows, func(i int) {
-			if i > 0 {
-				g.ins("ADDQ R8, DI")
-			}
-			for v := range t.vectors {
-				g.ins("VMOVUPS %s%d, %s%d(DI)", t.reg, t.acc(i, v), t.mask(v), v*t.bytes)
-			}
-		})
+		t.storeC(g)
 		g.end()
 	}, "add", add, "store", store)
 }
