@@ -30,9 +30,12 @@ const (
 // Caches lists them.
 var Caches = []Cache{PackedOperands, ShadowWeights, Plans, Programs, Arenas, Results, CapturedGraphs}
 
-// folding is the word of what changes the last bits of results: see Folds. Words for
-// several things leave it out.
-const folding = "folding"
+// The words of what changes the last bits of results: see Folds and DepthFirst. Words for
+// several things leave them out.
+const (
+	folding    = "folding"
+	depthFirst = "depth-first"
+)
 
 // Skips is the caches and the optional passes of ir.Optimize that MEZZO_SKIP switches
 // off.
@@ -40,6 +43,7 @@ type Skips struct {
 	caches  map[Cache]bool
 	passes  []string
 	folding bool
+	layers  bool // depth-first is switched off
 	key     string
 }
 
@@ -61,9 +65,13 @@ func ParseSkips(list string) (*Skips, error) {
 			}
 		}
 		s.folding = s.folding || word == folding
-		if word != "" && word != folding && !caches && !passes && !s.caches[Cache(word)] && !slices.Contains(s.passes, word) {
+		s.layers = s.layers || word == depthFirst
+		if word != "" && word != folding && word != depthFirst && !caches && !passes && !s.caches[Cache(word)] && !slices.Contains(s.passes, word) {
 			return nil, fmt.Errorf("MEZZO_SKIP: unknown word %q; want a comma-separated list of %s", word, strings.Join(SkipWords(), ", "))
 		}
+	}
+	if s.layers {
+		s.key = depthFirst + ","
 	}
 	for _, c := range Caches {
 		if s.caches[c] {
@@ -79,7 +87,7 @@ func SkipWords() []string {
 	for _, c := range Caches {
 		words = append(words, string(c))
 	}
-	return append(append(words, folding), ir.OptionalPasses()...)
+	return append(append(words, folding, depthFirst), ir.OptionalPasses()...)
 }
 
 // skips is the current setting.
@@ -100,6 +108,10 @@ func Keeps(c Cache) bool { return !skips.Load().caches[c] }
 // Folds reports whether predictions fold batch normalization into the kernels before it:
 // see tensor.Func.FoldNormalization.
 func Folds() bool { return !skips.Load().folding }
+
+// DepthFirst reports whether predictions of a batch compute convolutions sample by sample, all
+// layers of a sample before the next one, where that keeps activations in the caches.
+func DepthFirst() bool { return !skips.Load().layers }
 
 // SkippedPasses lists the optional passes that every compilation leaves out.
 func SkippedPasses() []string { return skips.Load().passes }

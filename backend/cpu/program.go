@@ -72,8 +72,9 @@ type Program struct {
 // later runs.
 type execution struct {
 	exec.Run
-	bound []*Buffer // the caller's, as in Program.buffers
-	times []int64
+	bound  []*Buffer // the caller's, as in Program.buffers
+	times  []int64
+	worker int // that it is used by, if workers run the program
 }
 
 // compiler builds the kernels of a program.
@@ -128,6 +129,9 @@ func compile(ctx context.Context, d *Device, g *ir.Graph) (*Program, error) {
 			}
 			p.steps = append(p.steps, s)
 		}
+	}
+	if err := b.runDepthFirst(g); err != nil {
+		return nil, err
 	}
 	b.tileBatches(g)
 	b.runConcurrently(g)
@@ -274,12 +278,23 @@ func (p *Program) runWith(ctx context.Context, in, out []driver.Buffer, t *exec.
 
 // get returns an execution that is not in use, or a new one. Its error is a
 // *backend.MemoryError.
-func (p *Program) get() (*execution, error) {
+func (p *Program) get() (*execution, error) { return p.getFor(0) }
+
+// getFor is get for a worker, which prefers the execution that it had before.
+func (p *Program) getFor(worker int) (*execution, error) {
 	p.mu.Lock()
 	if n := len(p.free); n > 0 {
-		r := p.free[n-1]
+		at := n - 1
+		for i, r := range p.free {
+			if r.worker == worker {
+				at = i
+			}
+		}
+		r := p.free[at]
+		p.free[at] = p.free[n-1]
 		p.free = p.free[:n-1]
 		p.mu.Unlock()
+		r.worker = worker
 		return r, nil
 	}
 	p.mu.Unlock()
@@ -289,7 +304,7 @@ func (p *Program) get() (*execution, error) {
 	}
 	p.device.held.Add(-int64(need + p.plan.Scratch)) // the lease and the helpers count it below
 	p.lease.Hold(need)
-	r := &execution{bound: make([]*Buffer, len(p.buffers)), times: make([]int64, len(p.graph.Values))}
+	r := &execution{worker: worker, bound: make([]*Buffer, len(p.buffers)), times: make([]int64, len(p.graph.Values))}
 	r.Init(&p.plan)
 	for i, v := range p.graph.Values {
 		if v.Slot.Place == ir.Static {
@@ -469,11 +484,14 @@ func (p *Program) Trim() {
 	}
 }
 
-// loops returns the step programs of the loops in p.
+// loops returns the step programs of the loops in p, and the programs of samples.
 func (p *Program) loops() (all []*Program) {
 	for _, s := range p.steps {
-		if l, ok := s.kernel.(*stepLoop); ok {
+		switch l := s.kernel.(type) {
+		case *stepLoop:
 			all = append(all, l.step)
+		case *depthFirst:
+			all = append(all, l.sample)
 		}
 	}
 	return all

@@ -31,6 +31,9 @@ type Worker struct {
 	Prefetch PrefetchList
 }
 
+// ID identifies a worker of a run: 0 is the goroutine that started the run.
+func (w *Worker) ID() int { return w.id }
+
 // fit grows a worker's scratch memory to what a program needs.
 func (w *Worker) fit(p *Plan) {
 	if len(w.Scratch) < p.Scratch {

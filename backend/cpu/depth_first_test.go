@@ -1,0 +1,106 @@
+package cpu
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// residual is a prediction of images: a convolution, a block with a residual sum, a separable
+// convolution with a stride, pooling, and the mean over the pixels. x is multiplied by itself
+// first, so that the convolutions' input lies in the arena.
+func residual(t *testing.T, d dtype.DType, batch int) (*Program, []driver.Buffer) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	one, zero, two := []int{1, 1}, []int{0, 0}, []int{2, 2}
+	same := op.Attr{Stride: one, Dilation: one, Low: one, High: one}
+	g := ir.New(7)
+	var in []driver.Buffer
+	input := func(s ...int) *ir.Value {
+		x := randomArray(rng, d, s...)
+		in = append(in, &Buffer{storage: x.data})
+		return param(t, g, len(in)-1, x.Type)
+	}
+	bias := func(x, b *ir.Value) *ir.Value {
+		return record(t, g, op.Relu, op.Attr{}, record(t, g, op.Add, op.Attr{}, x, b))
+	}
+	// Weights first: the images of a batch are the first ones of a larger batch.
+	w1, b1, w2, w3, w4, w5 := input(3, 3, 16, 32), input(32), input(3, 3, 32, 32), input(3, 3, 32, 32), input(3, 3, 1, 32), input(1, 1, 32, 64)
+	x := input(batch, 12, 12, 16)
+	y := bias(record(t, g, op.Conv, same, record(t, g, op.Square, op.Attr{}, x), w1), b1)
+	z := record(t, g, op.Conv, same, record(t, g, op.Relu, op.Attr{}, record(t, g, op.Conv, same, y, w2)), w3)
+	y = record(t, g, op.Relu, op.Attr{}, record(t, g, op.Add, op.Attr{}, z, y))
+	separable := op.Attr{Stride: two, Dilation: one, Low: zero, High: one, Groups: 32}
+	y = record(t, g, op.Conv, op.Attr{Stride: one, Dilation: one, Low: zero, High: zero}, bias(record(t, g, op.Conv, separable, y, w4), b1), w5)
+	y = record(t, g, op.MaxPool, op.Attr{Window: two, Stride: two, Dilation: one, Low: zero, High: zero}, y)
+	g.Output(record(t, g, op.Mean, op.Attr{Axes: []int{1, 2}}, y), -1)
+	return plan(t, g), in
+}
+
+func output(t *testing.T, p *Program, in []driver.Buffer, procs int, see func(*ir.Value, []byte) error) []byte {
+	t.Helper()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+	out := &Buffer{storage: exec.Aligned(p.graph.Outputs[0].Type.Bytes())}
+	if err := p.RunWatched(context.Background(), in, []driver.Buffer{out}, see); err != nil {
+		t.Fatal(err)
+	}
+	return out.storage
+}
+
+// TestDepthFirst: the bits of an image's result depend neither on the batch nor on the number
+// of workers, and are close to those of layer by layer.
+func TestDepthFirst(t *testing.T) {
+	isatest.SkipEmulated(t, "how kernels are joined does not depend on the processor")
+	isatest.ForEach(t, func(t *testing.T) {
+		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
+			p, in := residual(t, d, 1)
+			want := output(t, p, in, 1, nil)
+			for _, batch := range []int{2, 3, 5} {
+				p, in := residual(t, d, batch)
+				if !slices.ContainsFunc(p.steps, func(s step) bool { _, ok := s.kernel.(*depthFirst); return ok }) {
+					t.Errorf("%d images of %v are computed layer by layer:\n%v", batch, d, p.graph)
+				}
+				for _, procs := range []int{1, 2, 4, 7} {
+					for range 3 { // the second run packs kernels, and the third uses them
+						got := output(t, p, in, procs, nil)
+						if !bytes.Equal(got[:len(want)], want) {
+							t.Fatalf("%d images of %v, %d workers: the first one has other bits than alone", batch, d, procs)
+						}
+					}
+				}
+				layers := output(t, p, in, 2, func(*ir.Value, []byte) error { return nil })
+				typ := p.graph.Outputs[0].Type
+				a, b := array{typ, output(t, p, in, 2, nil)}.values(), array{typ, layers}.values()
+				for i := range a {
+					// Sums of 144 to 288 products, rounded after each layer.
+					if diff, most := a[i]-b[i], 64*d.Epsilon()*(1+max(a[i], -a[i])); diff > most || -diff > most {
+						t.Fatalf("%d images of %v: element %d is %v, layer by layer %v", batch, d, i, a[i], b[i])
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestDepthFirstOff: MEZZO_SKIP=depth-first computes layer by layer.
+func TestDepthFirstOff(t *testing.T) {
+	s, err := backend.ParseSkips("depth-first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backend.SetSkips(backend.SetSkips(s))
+	p, _ := residual(t, dtype.Float32, 4)
+	if slices.ContainsFunc(p.steps, func(s step) bool { _, ok := s.kernel.(*depthFirst); return ok }) {
+		t.Error("samples are computed one by one")
+	}
+}
