@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -216,15 +217,52 @@ func Open(name string) (driver.Device, error) {
 // preference is the order in which Default looks for a device.
 var preference = []string{"cuda", "cpu"}
 
+// localRank is that of SetLocalRank, rankedNames has the names that ranked has found.
+var (
+	localRank   atomic.Int64
+	rankedNames sync.Map
+)
+
+// SetLocalRank has Default open another device of a kind than the first one: of those
+// that the process sees, the one with this number; behind the last comes the first. Ranks
+// that train together on a machine so have a GPU each. It must be called before tensors
+// are made.
+func SetLocalRank(rank int) {
+	localRank.Store(int64(rank))
+	rankedNames.Clear()
+}
+
+// ranked returns the name of this process's device of a kind.
+func ranked(name string) string {
+	rank := int(localRank.Load())
+	if rank == 0 || strings.Contains(name, ":") {
+		return name
+	}
+	if full, ok := rankedNames.Load(name); ok {
+		return full.(string)
+	}
+	registry.Lock()
+	p := registry.providers[name]
+	registry.Unlock()
+	full := name
+	if p.Search != nil {
+		if found, err := p.Search(); err == nil && len(found) > 1 {
+			full = fmt.Sprint(name, ":", rank%len(found))
+		}
+	}
+	rankedNames.Store(name, full)
+	return full
+}
+
 // Default returns the device that tensors live on: the one MEZZO_DEVICE
-// names, else the first of cuda and cpu that opens.
+// names, else the first of cuda and cpu that opens. See SetLocalRank.
 func Default() (driver.Device, error) {
 	if name := deviceSetting(); name != "" {
-		return Open(name)
+		return Open(ranked(name))
 	}
 	var last error
 	for _, name := range preference {
-		d, err := Open(name)
+		d, err := Open(ranked(name))
 		if err == nil {
 			return d, nil
 		}

@@ -50,12 +50,13 @@ var imports = map[string]string{
 	"backend/cpu/internal/gen/arm64":   "backend/cpu/internal/gen/asm",
 	"backend/cpu/internal/gen/asm":     "",
 	"backend/cpu/internal/gen/asmtest": "",
-	"backend/cuda":                     "backend backend/cuda/internal/api backend/cuda/internal/cublaslt backend/cuda/internal/cudnn backend/cuda/internal/ptx backend/cuda/kernels backend/driver backend/dtype backend/ir backend/op",
+	"backend/cuda":                     "backend backend/cuda/internal/api backend/cuda/internal/cublaslt backend/cuda/internal/cudnn backend/cuda/internal/nccl backend/cuda/internal/ptx backend/cuda/kernels backend/driver backend/dtype backend/ir backend/op",
 	"backend/cuda/internal/api":        "gorgonia.org/cu",
 	"backend/cuda/internal/cublaslt":   "backend/cuda/internal/nvlib backend/dtype",
 	"backend/cuda/internal/cudnn":      "backend/cuda/internal/nvlib backend/dtype",
 	"backend/cuda/internal/fake":       "backend/cuda/internal/fake/simt backend/cuda/kernels",
 	"backend/cuda/internal/fake/simt":  "",
+	"backend/cuda/internal/nccl":       "backend/cuda/internal/nvlib",
 	"backend/cuda/internal/nvlib":      "",
 	"backend/cuda/internal/nvrtc":      "",
 	"backend/cuda/internal/ptx":        "backend/dtype backend/op",
@@ -118,7 +119,7 @@ var imports = map[string]string{
 
 	"keras/ops": "backend/dtype backend/tensor",
 
-	"keras/distribution":            "backend/driver backend/dtype backend/op backend/tensor", // engines with dependencies are modules of their own
+	"keras/distribution":            "backend backend/driver backend/dtype backend/op backend/tensor", // engines with dependencies are modules of their own
 	"keras/distribution/enginetest": "keras/distribution",
 
 	"keras/internal/scenario": "", // tests only

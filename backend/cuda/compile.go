@@ -32,6 +32,7 @@ type builder struct {
 	early     []update              // chains whose results only those read: see waitsEarly
 	users     map[*ir.Value][]*ir.Value
 	tables    []table
+	begun     map[*ir.Value]*exchange // by the value that begins it
 
 	eight   map[*ir.Value]eightProduct // products of 8-bit floats
 	packed  map[*ir.Value]packing      // what is stored in 8 bits for those alone
@@ -56,6 +57,8 @@ type pending struct {
 	args        []any
 	value       int
 	product     runner // instead of a kernel
+	exchange    *exchange
+	waits       bool // for the exchange; else it begins
 }
 
 // bytes is the size of the values that a call reads and writes.
@@ -79,10 +82,10 @@ func compile(d *Device, g *ir.Graph) (made *Program, err error) {
 	p := &Program{device: d, graph: g, ends: make([]int, len(g.Values)), static: map[*ir.Value]int{}}
 	defer func() {
 		if err != nil {
-			delete(d.programs, p.number)
+			p.forget()
 		}
 	}()
-	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values)), temporary: map[*ir.Value]scratch{}, users: map[*ir.Value][]*ir.Value{}}
+	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values)), temporary: map[*ir.Value]scratch{}, begun: map[*ir.Value]*exchange{}, users: map[*ir.Value][]*ir.Value{}}
 	b.bytes = aligned(g.ArenaBytes)
 	var constants []byte
 	for i, v := range g.Values {
@@ -233,6 +236,27 @@ func (b *builder) finish(constants []byte, at int) error {
 		if c.product != nil {
 			p.products = append(p.products, productCall{len(p.calls), len(p.words), c.product})
 			p.calls, p.names = append(p.calls, api.Launch{}), append(p.names, c.name)
+			for _, a := range c.args {
+				p.words = append(p.words, b.word(a))
+			}
+			continue
+		}
+		if c.waits {
+			p.exchangeCalls = append(p.exchangeCalls, exchangeCall{len(p.calls), c.exchange, true})
+			p.calls, p.names = append(p.calls, api.Launch{}), append(p.names, "AllReduceDone")
+			continue
+		}
+		if x := c.exchange; x != nil {
+			p.exchangeCalls = append(p.exchangeCalls, exchangeCall{len(p.calls), x, false})
+			x.call, x.first = len(p.calls), len(p.words)
+			if c.name != "" {
+				f, err := p.device.function(c.name)
+				if err != nil {
+					return err
+				}
+				x.sum = api.NewLaunch(f, c.grid, c.block, 0, x.first, wordSums)
+			}
+			p.calls, p.names = append(p.calls, api.Launch{}), append(p.names, "AllReduceStart")
 			for _, a := range c.args {
 				p.words = append(p.words, b.word(a))
 			}

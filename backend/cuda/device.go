@@ -92,6 +92,8 @@ type Device struct {
 	programs map[int]*Program // that may find one, by number
 	numbered int              // how many programs were given a number
 
+	ranks ranks // that this device exchanges with
+
 	copies  api.Stream // from the host
 	stageMu sync.Mutex
 	stages  []*staging  // that nobody fills or reads, oldest first
@@ -188,6 +190,8 @@ func (d *Device) Supports(c op.Code, t dtype.DType) bool {
 		return t == dtype.Int32 || t == dtype.Int64
 	case op.ScatterAdd:
 		return t != dtype.Bool
+	case op.AllReduceStart, op.AllReduceDone, op.AllGatherStart, op.AllGatherDone:
+		return t.IsFloat()
 	case op.RandomUniform:
 		return t == dtype.Int64
 	}
@@ -355,6 +359,7 @@ func (d *Device) Compile(ctx context.Context, g *ir.Graph) (driver.Program, erro
 
 // Close gives the GPU back.
 func (d *Device) Close() error {
+	d.disconnect()
 	return d.do(func() error {
 		err := errors.Join(d.copies.Wait(), d.stream.Wait())
 		d.give(d.fault, faultBytes)

@@ -320,20 +320,37 @@ type productCall struct {
 // issue puts calls on the stream, and returns the number of the one that
 // failed.
 func (p *Program) issue(from, to int) (int, error) {
-	s := p.device.stream
-	for _, x := range p.products {
-		if x.call < from || x.call >= to {
-			continue
+	s, products, exchanges := p.device.stream, p.products, p.exchangeCalls
+	for {
+		for len(products) > 0 && products[0].call < from {
+			products = products[1:]
 		}
-		if n, err := s.Launch(p.calls[from:x.call], p.words); err != nil {
+		for len(exchanges) > 0 && exchanges[0].call < from {
+			exchanges = exchanges[1:]
+		}
+		next := to
+		if len(products) > 0 {
+			next = min(next, products[0].call)
+		}
+		if len(exchanges) > 0 {
+			next = min(next, exchanges[0].call)
+		}
+		if n, err := s.Launch(p.calls[from:next], p.words); err != nil {
 			return from + n, err
 		}
-		w := p.words[x.first:]
-		if err := x.m.Run(s.Handle(), w[0], w[1], w[2], w[3], w[4], w[5]); err != nil {
-			return x.call, err
+		if next == to {
+			return to, nil
 		}
-		from = x.call + 1
+		var err error
+		if len(products) > 0 && products[0].call == next {
+			w := p.words[products[0].first:]
+			err = products[0].m.Run(s.Handle(), w[0], w[1], w[2], w[3], w[4], w[5])
+		} else {
+			err = p.exchange(exchanges[0])
+		}
+		if err != nil {
+			return next, err
+		}
+		from = next + 1
 	}
-	n, err := s.Launch(p.calls[from:to], p.words)
-	return from + n, err
 }

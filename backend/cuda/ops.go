@@ -67,6 +67,11 @@ func init() {
 		op.AttentionForward: (*builder).attention,
 		op.AttentionGrad:    (*builder).attentionGrad,
 
+		op.AllReduceStart: (*builder).allReduceStart,
+		op.AllReduceDone:  (*builder).allReduceDone,
+		op.AllGatherStart: (*builder).allGatherStart,
+		op.AllGatherDone:  (*builder).allGatherDone,
+
 		op.RNN:     (*builder).rnn,
 		op.RNNGrad: (*builder).rnnGrad,
 	}
@@ -510,13 +515,7 @@ func wideIndex(idx *ir.Value) int { return idx.Type.DType.Size() / 8 }
 
 // indexed is the parameters that kernels with indices share.
 func (b *builder) indexed(v, x, idx *ir.Value, width, limit int) []any {
-	p := b.p
-	if p.number == 0 {
-		p.device.numbered++
-		p.number = p.device.numbered
-		p.device.programs[p.number] = p
-	}
-	return []any{v, x, idx, wideIndex(idx), idx.Type.Shape.Size(), width, limit, faultWord{}, p.number<<valueBits | b.pos[v]}
+	return []any{v, x, idx, wideIndex(idx), idx.Type.Shape.Size(), width, limit, faultWord{}, b.number()<<valueBits | b.pos[v]}
 }
 
 func (b *builder) gather(v *ir.Value) error {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/api"
@@ -38,16 +39,19 @@ type Program struct {
 	memory api.Ptr // arena, constants and scratch, one allocation
 	number int     // in Device.programs; 0 for a program without indices
 
-	calls    []api.Launch
-	products []productCall // among them, in order
-	names    []string      // of the kernels called, for errors
-	words    []uint64
-	patches  []patch
-	binds    []bind
-	static   map[*ir.Value]int // where constants lie in memory
-	packed   map[*ir.Value]packing
-	ends     []int // for each value, how many calls have been made when it is computed
-	bytes    int   // of memory
+	calls         []api.Launch
+	products      []productCall  // among them, in order
+	exchangeCalls []exchangeCall // as well
+	exchanges     []*exchange
+	ranks         atomic.Pointer[connection] // of those, when the program has run
+	names         []string                   // of the kernels called, for errors
+	words         []uint64
+	patches       []patch
+	binds         []bind
+	static        map[*ir.Value]int // where constants lie in memory
+	packed        map[*ir.Value]packing
+	ends          []int // for each value, how many calls have been made when it is computed
+	bytes         int   // of memory
 
 	// A run with the same buffers as one before is one call: its captured
 	// graph. The first run with them calls the kernels one by one, since the
@@ -102,6 +106,9 @@ func (p *Program) run(ctx context.Context, in, out []driver.Buffer, f func() err
 	if err := p.check(in, out); err != nil {
 		return err
 	}
+	if err := p.connect(); err != nil {
+		return err
+	}
 	if !checking {
 		return p.enqueue(in, out, f)
 	}
@@ -140,7 +147,11 @@ func (p *Program) enqueue(in, out []driver.Buffer, f func() error) error {
 	if err := f(); err != nil {
 		return err
 	}
-	return d.putMark()
+	if err := d.putMark(); err != nil {
+		return err
+	}
+	p.ranks.Load().ran(d.mark)
+	return nil
 }
 
 // of is the buffer that is bound.
@@ -208,6 +219,13 @@ func (c captured) close() error {
 func (p *Program) launch() error {
 	if n, err := p.issue(0, len(p.calls)); err != nil {
 		return fmt.Errorf("cuda: kernel %s: %w", p.names[n], err)
+	}
+	for _, x := range p.exchanges { // a graph must join the streams that take part
+		if !x.awaited {
+			if err := p.device.stream.After(x.done); err != nil {
+				return err
+			}
+		}
 	}
 	return p.mirrorFault()
 }
@@ -288,11 +306,22 @@ func (p *Program) release() error {
 	for _, c := range p.graphs {
 		err = errors.Join(err, c.close())
 	}
-	delete(p.device.programs, p.number)
+	err = errors.Join(err, p.forget())
 	p.device.give(p.memory, p.bytes)
 	if p.chains != (api.Module{}) {
 		err = errors.Join(err, p.chains.Close())
 	}
+	return err
+}
+
+// forget takes the program from the device's lists.
+func (p *Program) forget() (err error) {
+	delete(p.device.programs, p.number)
+	for _, x := range p.exchanges {
+		p.device.ranks.remove(x)
+		err = errors.Join(err, x.packed.Close(), x.done.Close())
+	}
+	p.exchanges = nil
 	return err
 }
 

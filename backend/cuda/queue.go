@@ -167,11 +167,15 @@ func (d *Device) takeFault() error {
 	if err := d.stream.Wait(); err != nil {
 		return err
 	}
+	lost := d.ranks.takeLost()
 	word := func(i int) int64 { return int64(binary.LittleEndian.Uint64(d.mirror[8*i:])) }
 	value, position, got := word(1), word(2), word(3)
 	clear(d.mirror)
 	if err := d.stream.Fill(d.fault, 0, faultBytes); err != nil {
 		return err
+	}
+	if lost != nil {
+		return lost
 	}
 	p := d.programs[int(value>>valueBits)]
 	if p == nil {

@@ -1,6 +1,9 @@
 package driver
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // Communicator connects a program to the ranks of a group, for op.AllReduceStart. It
 // makes collective calls: all ranks make the same ones in the same order.
@@ -19,6 +22,23 @@ type Communicator interface {
 	// predicate of a program such as "exchanges bucket 0". It is called before the
 	// first run.
 	SameText(lines string) error
+
+	// Devices that exchange by a library of their own call these to connect, in the same
+	// order on all ranks: Agree returns an error on all ranks if one has an error, and
+	// Broadcast copies b of rank root to b of all others.
+	Agree(err error) error
+	Broadcast(b []byte, root int) error
+
+	// Timeout is how long an exchange waits for other ranks.
+	Timeout() time.Duration
+
+	// Err returns why no exchange can succeed any more, as far as this rank knows, or nil.
+	Err() error
+
+	// Missing returns the error of an exchange that this rank has waited for so long, with
+	// the rank that is missing where the group can find out. what is the exchange, cause
+	// the reason to give up. No call but it may be in progress.
+	Missing(what string, waited time.Duration, cause error) error
 }
 
 // CommunicatorJob is work that makes collective calls.

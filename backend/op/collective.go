@@ -99,6 +99,37 @@ func (a *AllReduce) Rows() (n int) {
 	return n
 }
 
+// Tree returns the tree of sums over the shards in postfix order: a number is the row of
+// a partial sum among those of all ranks, rank·Rows plus its place among Partials;
+// AddSums is the sum of the last two.
+func (a *AllReduce) Tree() (tree []int) {
+	rows := map[[2]int]int{}
+	for rank := range a.Ranks {
+		for i, b := range Partials(rank, a.Ranks, a.Shards) {
+			rows[b] = rank*a.Rows() + i
+		}
+	}
+	var visit func(lo, hi int)
+	visit = func(lo, hi int) {
+		if row, ok := rows[[2]int{lo, hi}]; ok {
+			tree = append(tree, row)
+			return
+		}
+		half := 1
+		for 2*half < hi-lo {
+			half *= 2
+		}
+		visit(lo, lo+half)
+		visit(lo+half, hi)
+		tree = append(tree, AddSums)
+	}
+	visit(0, a.Shards)
+	return tree
+}
+
+// AddSums is an addition of AllReduce.Tree.
+const AddSums = -1
+
 // Sections returns where the tensors lie in the result, or their parts.
 func (a *AllReduce) Sections() (all []Section) {
 	at := 0

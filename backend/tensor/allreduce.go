@@ -99,10 +99,11 @@ func AllReduce(partials [][]*Tensor, o AllReduceOptions) []*Tensor {
 // exchange records the sums of the tensors at some indices.
 func (tr *trace) exchange(partials [][]*Tensor, at []int, o AllReduceOptions) (sums []*Tensor) {
 	a := &op.AllReduce{Group: o.Group, Rank: o.Rank, Ranks: o.Ranks, Shards: o.Shards, Bucket: tr.exchanges,
-		Wire: partials[0][at[0]].DType(), Scale: o.Scale, Native: o.Native, Scatter: o.Scatter && (len(o.Alone) == 0 || !o.Alone[at[0]])}
+		Wire: partials[0][at[0]].DType(), Scale: o.Scale, Scatter: o.Scatter && (len(o.Alone) == 0 || !o.Alone[at[0]])}
 	if a.Wire == dtype.Float32 && o.Wire != dtype.Invalid {
 		a.Wire = o.Wire
 	}
+	a.Native = o.Native && a.Wire == dtype.Float32 // statistics of the whole batch are float64
 	tr.exchanges++
 	var args []*Tensor
 	for _, p := range partials {

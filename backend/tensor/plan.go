@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -352,7 +353,8 @@ func arithmetic() string {
 	if d, err := backend.Default(); err == nil {
 		if d, ok := d.(driver.Describer); ok {
 			about := d.Describe()
-			text = fmt.Sprintf("computes on %s, %s with %s", about.Device, runtime.GOARCH, about.ISA)
+			kind, _, _ := strings.Cut(about.Device, ":") // ranks of a machine have GPUs of their own
+			text = fmt.Sprintf("computes on %s, %s with %s", kind, runtime.GOARCH, about.ISA)
 		}
 	}
 	return text

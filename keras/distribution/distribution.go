@@ -25,6 +25,9 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
+
+	"github.com/mezzo-ml/mezzo/backend"
 )
 
 // Engine is what a library that connects ranks implements. It moves bytes and computes
@@ -81,6 +84,18 @@ type Summer interface {
 	AllReduce(ctx context.Context, x []float32) error
 }
 
+// Locator is an Engine that knows more about ranks that do not answer. Its methods may be
+// called while a call is in progress.
+type Locator interface {
+	// Missing returns the error of this rank, which has waited for so long in an exchange
+	// that the engine has no part in. It should be a *RankError with a rank that does not
+	// answer, or is behind.
+	Missing(what string, waited time.Duration, cause error) error
+
+	// Err returns why no call can succeed any more, or nil.
+	Err() error
+}
+
 // Exiter is an Engine whose processes must end in a way of their own, such as through
 // the C library's exit, instead of os.Exit. It is called after Leave and does not
 // return.
@@ -135,7 +150,8 @@ func World() *Group {
 
 // Main joins the processes that a launcher such as mpirun has started, calls run, and
 // ends the process; it never returns. Without a launcher, run is called with a group of
-// one rank. The context ends with the first SIGINT or SIGTERM.
+// one rank. The context ends with the first SIGINT or SIGTERM. Ranks of a machine have a GPU
+// each: see backend.SetLocalRank.
 //
 // If run returns an error, Main prints it with the rank and ends all ranks with exit
 // code 1, unless all ranks return ErrStopped together: these leave in order.
@@ -172,6 +188,7 @@ func Main(run func(ctx context.Context, world *Group) error) {
 	engines.Lock()
 	engines.main = g
 	engines.Unlock()
+	backend.SetLocalRank(g.LocalRank())
 	if e, ok := e.(Exiter); ok {
 		exit = func(code int) { stop(); e.Exit(code); os.Exit(code) }
 	}

@@ -93,6 +93,32 @@ func (c communicator) Post(j driver.CommunicatorJob) {
 func (c communicator) AllToAll(send, recv []byte) error  { return c.g.AllToAll(send, recv) }
 func (c communicator) AllGather(send, recv []byte) error { return c.g.AllGather(send, recv) }
 
+func (c communicator) Agree(err error) error              { return c.g.Agree(err) }
+func (c communicator) Broadcast(b []byte, root int) error { return c.g.BroadcastBytes(b, root) }
+
+// Timeout implements driver.Communicator.
+func (c communicator) Timeout() time.Duration {
+	c.g.mu.Lock()
+	defer c.g.mu.Unlock()
+	return c.g.timeout
+}
+
+// Err implements driver.Communicator.
+func (c communicator) Err() error {
+	if l, ok := c.g.engine.(Locator); ok {
+		return l.Err()
+	}
+	return nil
+}
+
+// Missing implements driver.Communicator.
+func (c communicator) Missing(what string, waited time.Duration, cause error) error {
+	if l, ok := c.g.engine.(Locator); ok {
+		return l.Missing(what, waited, cause)
+	}
+	return fmt.Errorf("distribution: rank %d of %d has waited %v in %s: %w", c.g.Rank(), c.g.Size(), waited, what, cause)
+}
+
 func (c communicator) AllReduce(x []float32) error {
 	s, ok := c.g.engine.(Summer)
 	if !ok {

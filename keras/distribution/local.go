@@ -149,6 +149,18 @@ func (l *local) Leave(context.Context) error {
 	return nil
 }
 
+// Err implements Locator.
+func (l *local) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.broken
+}
+
+// Missing implements Locator. Where other ranks are is not known.
+func (l *local) Missing(what string, waited time.Duration, cause error) error {
+	return fmt.Errorf("distribution: rank %d has waited %v in %s: %w", l.rank, waited, what, cause)
+}
+
 func (l *local) AllToAll(ctx context.Context, send, recv []byte) error {
 	if len(send) != len(recv) || len(send)%l.size != 0 {
 		return fmt.Errorf("distribution: AllToAll: got buffers of %d and %d bytes, want equal ones of %d parts", len(send), len(recv), l.size)

@@ -48,17 +48,18 @@ var Machines = []int{90, 80}
 // of. A program loads those that it calls kernels of, so related kernels lie
 // together; functions is for package ptx.
 var units = map[string][]string{
-	"attention": {"types.h", "fold.h", "tensor.h", "random.h", "attention.h", "attention.cu"},
-	"columns":   {"types.h", "columns.cu"},
-	"dense":     {"types.h", "fold.h", "dense.cu"},
-	"eight":     {"types.h", "eight.h", "eight.cu"},
-	"functions": {"types.h", "eight.h", "functions.cu"},
-	"gemm":      {"types.h", "fold.h", "window.h", "tensor.h", "tile.h", "gemm.cu", "resize.cu"},
-	"move":      {"types.h", "random.h", "move.cu", "random.cu"},
-	"recurrent": {"types.h", "fold.h", "recurrent.cu"},
-	"reduce":    {"types.h", "fold.h", "reduce.cu"},
-	"rows":      {"types.h", "fold.h", "rows.cu"},
-	"window":    {"types.h", "fold.h", "window.h", "window.cu"},
+	"attention":  {"types.h", "fold.h", "tensor.h", "random.h", "attention.h", "attention.cu"},
+	"collective": {"types.h", "collective.cu"},
+	"columns":    {"types.h", "columns.cu"},
+	"dense":      {"types.h", "fold.h", "dense.cu"},
+	"eight":      {"types.h", "eight.h", "eight.cu"},
+	"functions":  {"types.h", "eight.h", "functions.cu"},
+	"gemm":       {"types.h", "fold.h", "window.h", "tensor.h", "tile.h", "gemm.cu", "resize.cu"},
+	"move":       {"types.h", "random.h", "move.cu", "random.cu"},
+	"recurrent":  {"types.h", "fold.h", "recurrent.cu"},
+	"reduce":     {"types.h", "fold.h", "reduce.cu"},
+	"rows":       {"types.h", "fold.h", "rows.cu"},
+	"window":     {"types.h", "fold.h", "window.h", "window.cu"},
 }
 
 // Units are the names of the compilation units that have kernels, sorted.

@@ -108,7 +108,7 @@ func TestDiagnose(t *testing.T) {
 		{map[int]report{0: there, 2: {place{9, barrier, 0}, place{5, allToAll, 65}}, 3: there}, 2, "it has made another call, all-to-all of 65 bytes (call 5); "},
 		{map[int]report{0: there, 2: ahead, 3: {now: place{99, barrier, 0}}}, -1, "mpi: rank 1 has waited 2s in all-to-all of 64 bytes (call 5), which all ranks have joined: "},
 	} {
-		err := diagnose(own, 1, []peer{{Host: "a", PID: 10}, {Host: "b", PID: 11}, {Host: "c", PID: 12}, {Host: "d", PID: 13}}, c.answers, 2*time.Second, context.DeadlineExceeded)
+		err := diagnose(own, own.String(), 1, []peer{{Host: "a", PID: 10}, {Host: "b", PID: 11}, {Host: "c", PID: 12}, {Host: "d", PID: 13}}, c.answers, 2*time.Second, context.DeadlineExceeded)
 		var rank *distribution.RankError
 		if got := errors.As(err, &rank); got != (c.rank >= 0) || got && rank.Rank != c.rank || !strings.Contains(err.Error(), c.want) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v: got %v, want rank %d and %q", c.answers, err, c.rank, c.want)

@@ -246,12 +246,28 @@ func (w *watcher) explain(op operation, waited time.Duration, cause error) error
 	}
 	reply := make(chan map[int]report, 1)
 	w.ask <- reply
-	return diagnose(w.report(0).now, w.rank, w.peers, <-reply, waited, cause)
+	own := w.report(0).now
+	return diagnose(own, own.String(), w.rank, w.peers, <-reply, waited, cause)
 }
 
-// diagnose returns the error of rank, which has waited at its place, given what the ranks
-// say that have answered.
-func diagnose(own place, rank int, peers []peer, answers map[int]report, waited time.Duration, cause error) error {
+// Missing implements distribution.Locator: of the ranks that answer, those are behind
+// that have made fewer calls.
+func (e *engine) Missing(what string, waited time.Duration, cause error) error {
+	w := e.watch
+	if w == nil {
+		return fmt.Errorf("mpi: rank %d has waited %v in %s; the library does not grant MPI_THREAD_MULTIPLE, so the rank that is missing is not known: %w", e.rank, waited, what, cause)
+	}
+	reply := make(chan map[int]report, 1)
+	w.ask <- reply
+	return diagnose(w.report(0).now, what, w.rank, w.peers, <-reply, waited, cause)
+}
+
+// Err implements distribution.Locator: a launcher ends the ranks of one that has failed.
+func (e *engine) Err() error { return nil }
+
+// diagnose returns the error of rank, which has waited at its place, or in what, given what
+// the ranks say that have answered.
+func diagnose(own place, what string, rank int, peers []peer, answers map[int]report, waited time.Duration, cause error) error {
 	var silent, behind, elsewhere []int
 	for r := range peers {
 		a, answered := answers[r]
@@ -271,7 +287,7 @@ func diagnose(own place, rank int, peers []peer, answers map[int]report, waited 
 			text += fmt.Sprintf(" (and so ranks %v)", ranks[1:])
 		}
 		at := peers[ranks[0]]
-		return &distribution.RankError{Rank: ranks[0], Err: fmt.Errorf("process %d on %s: %s; rank %d has waited %v in %v: %w", at.PID, at.Host, text, rank, waited, own, cause)}
+		return &distribution.RankError{Rank: ranks[0], Err: fmt.Errorf("process %d on %s: %s; rank %d has waited %v in %s: %w", at.PID, at.Host, text, rank, waited, what, cause)}
 	}
 	switch {
 	case len(silent) > 0:
@@ -281,5 +297,5 @@ func diagnose(own place, rank int, peers []peer, answers map[int]report, waited 
 	case len(elsewhere) > 0:
 		return describe(elsewhere, "it has made another call, %v", answers[elsewhere[0]].then)
 	}
-	return fmt.Errorf("mpi: rank %d has waited %v in %v, which all ranks have joined: %w", rank, waited, own, cause)
+	return fmt.Errorf("mpi: rank %d has waited %v in %s, which all ranks have joined: %w", rank, waited, what, cause)
 }

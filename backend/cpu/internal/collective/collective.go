@@ -247,8 +247,8 @@ func scaled(dst, src []byte, d dtype.DType, a *op.AllReduce) {
 // exchange is an AllReduce or AllGather of a run.
 type exchange struct {
 	attr   *op.AllReduce
-	gather bool // AllGather: send are this rank's parts, sums those of all
-	tree   []node
+	gather bool  // AllGather: send are this rank's parts, sums those of all
+	tree   []int // op.AllReduce.Tree
 	comm   driver.Communicator
 	send   []byte
 	recv   []byte // of all-to-all
@@ -259,10 +259,6 @@ type exchange struct {
 	stack  []sumBlock // scratch of the sum
 	scale  []float32  // a block of Scale, nil if it is 1
 }
-
-// node is a step of the sum in postfix order: it pushes a row of recv, or adds the last
-// two numbers.
-type node struct{ row int } // -1: add
 
 // blockElements is how many elements are added up at a time: three blocks fit into L1.
 const blockElements = 1024
@@ -280,11 +276,11 @@ func newExchange(a *op.AllReduce) *exchange {
 		return e
 	}
 	if !a.Native {
-		e.tree = treeOf(a)
+		e.tree = a.Tree()
 	}
 	depth, most := 0, 0
-	for _, n := range e.tree {
-		if n.row < 0 {
+	for _, row := range e.tree {
+		if row == op.AddSums {
 			depth--
 		} else {
 			depth++
@@ -304,33 +300,6 @@ func newExchange(a *op.AllReduce) *exchange {
 	e.recv, all = all[:a.Ranks*a.Rows()*part], all[a.Ranks*a.Rows()*part:]
 	e.sums, e.own = all[:sums], all[sums:sums+part]
 	return e
-}
-
-// treeOf returns the tree of sums over the shards, whose leaves are the partial sums of
-// all ranks.
-func treeOf(a *op.AllReduce) (tree []node) {
-	rows := map[[2]int]int{}
-	for rank := range a.Ranks {
-		for i, b := range op.Partials(rank, a.Ranks, a.Shards) {
-			rows[b] = rank*a.Rows() + i
-		}
-	}
-	var visit func(lo, hi int)
-	visit = func(lo, hi int) {
-		if row, ok := rows[[2]int{lo, hi}]; ok {
-			tree = append(tree, node{row})
-			return
-		}
-		half := 1
-		for 2*half < hi-lo {
-			half *= 2
-		}
-		visit(lo, lo+half)
-		visit(lo+half, hi)
-		tree = append(tree, node{-1})
-	}
-	visit(0, a.Shards)
-	return tree
 }
 
 // begin hands the exchange of what lies in send to the group's goroutine. send must not
@@ -405,8 +374,8 @@ func (e *exchange) sum32() {
 	part, d := e.attr.Part(), e.attr.Wire
 	for lo := 0; lo < part; lo += blockElements {
 		n, top := min(blockElements, part-lo), -1
-		for _, t := range e.tree {
-			if t.row < 0 {
+		for _, row := range e.tree {
+			if row == op.AddSums {
 				top--
 				to := e.stack[top].f32[:n]
 				add(to, e.stack[top].x32, e.stack[top+1].x32)
@@ -415,13 +384,13 @@ func (e *exchange) sum32() {
 			}
 			top++
 			b := &e.stack[top]
-			row := e.recv[(t.row*part+lo)*d.Size() : (t.row*part+lo+n)*d.Size()]
+			x := e.recv[(row*part+lo)*d.Size() : (row*part+lo+n)*d.Size()]
 			if d == dtype.Float32 {
-				b.x32 = dtype.View[float32](row)
+				b.x32 = dtype.View[float32](x)
 				continue
 			}
 			b.x32 = b.f32[:n]
-			lanes.ToF32(b.x32, row, d)
+			lanes.ToF32(b.x32, x, d)
 		}
 		sum, own := e.stack[0].x32, e.own[lo*d.Size():(lo+n)*d.Size()]
 		switch {
@@ -443,8 +412,8 @@ func (e *exchange) sum64() {
 	part := e.attr.Part()
 	for lo := 0; lo < part; lo += blockElements {
 		n, top := min(blockElements, part-lo), -1
-		for _, t := range e.tree {
-			if t.row < 0 {
+		for _, row := range e.tree {
+			if row == op.AddSums {
 				top--
 				to := e.stack[top].f64[:n]
 				for i, x := range e.stack[top].x64 {
@@ -454,7 +423,7 @@ func (e *exchange) sum64() {
 				continue
 			}
 			top++
-			e.stack[top].x64 = dtype.View[float64](e.recv[(t.row*part+lo)*8 : (t.row*part+lo+n)*8])
+			e.stack[top].x64 = dtype.View[float64](e.recv[(row*part+lo)*8 : (row*part+lo+n)*8])
 		}
 		to := dtype.View[float64](e.own[lo*8 : (lo+n)*8])
 		for i, x := range e.stack[0].x64 {

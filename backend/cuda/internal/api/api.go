@@ -342,6 +342,11 @@ func (s Stream) Fill(to Ptr, value byte, bytes int) error {
 	return wrap("cuMemsetD8Async", "", cu.MemsetD8Async(cu.DevicePtr(to), value, int64(bytes), s.cu))
 }
 
+// FillWords sets words of 4 bytes to a value.
+func (s Stream) FillWords(to Ptr, value uint32, words int) error {
+	return wrap("cuMemsetD32Async", "", cu.MemsetD32Async(cu.DevicePtr(to), uint(value), int64(words), s.cu))
+}
+
 // After makes what is put on the stream from now on wait for what an event
 // was recorded behind.
 func (s Stream) After(e Event) error {

@@ -2,8 +2,8 @@
 // kernels are the product's sources compiled for the host, and an interpreter
 // runs the PTX that is written at run time. See driver.cc for what it checks. With
 // [Interpret] package simt executes the PTX of all kernels instead.
-// Beside it lie a libcublasLt.so.12 that multiplies by three loops, and a
-// libcudnn.so.9 that convolves by seven.
+// Beside it lie a libcublasLt.so.12 that multiplies by three loops, a
+// libcudnn.so.9 that convolves by seven, and a libnccl.so.2 that exchanges files.
 //
 // It needs g++ for x86-64.
 package fake
@@ -28,10 +28,11 @@ var sources embed.FS
 const (
 	CublasLt = "libcublasLt.so.12"
 	CuDNN    = "libcudnn.so.9"
+	NCCL     = "libnccl.so.2"
 )
 
 // libraries are their sources.
-var libraries = map[string]string{CublasLt: "cublaslt.cc", CuDNN: "cudnn.cc"}
+var libraries = map[string]string{CublasLt: "cublaslt.cc", CuDNN: "cudnn.cc", NCCL: "nccl.cc"}
 
 // Build compiles the driver and the libraries in a directory, and returns the
 // driver's path, which belongs into MEZZO_CUDA_DRIVER.

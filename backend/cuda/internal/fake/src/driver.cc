@@ -20,6 +20,7 @@
 // and "graph" and "end" stand around what is launched as one graph.
 // FAKECUDA_FAULT has kernels, or calls of a library, of that name end with an
 // illegal address: all that comes later fails with it.
+// Several streams may be captured into one graph: see Graph in streams.h.
 #include "cubin.h"
 #include "interpreter.h"
 #include "ptx.h"
@@ -29,6 +30,7 @@
 #undef gridDim
 #undef threadIdx
 
+#include <algorithm>
 #include <set>
 #include <signal.h>
 #include <sys/mman.h>
@@ -38,7 +40,7 @@ typedef unsigned long long CUdeviceptr;
 enum {
 	SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_IMAGE = 200,
 	NO_BINARY = 209, INVALID_PTX = 218, INVALID_HANDLE = 400, ILLEGAL_STATE = 401, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719,
-	CAPTURE_UNSUPPORTED = 900, CAPTURE_ISOLATION = 905,
+	CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_UNJOINED = 904, CAPTURE_ISOLATION = 905, CAPTURED_EVENT = 907,
 };
 
 #define API extern "C" __attribute__((visibility("default"))) CUresult
@@ -161,7 +163,7 @@ API cuMemFree_v2(CUdeviceptr p) { // waits for all work
 	if (capturing) return CAPTURE_UNSUPPORTED;
 	auto a = allocations.find((char *)p);
 	if (a == allocations.end()) return INVALID_VALUE;
-	if (CUresult e = drain_all()) return e;
+	if (CUresult e = drain_all(a->second.device)) return e;
 	if (a->second.map) munmap(a->second.map, a->second.mapped);
 	used[a->second.device] -= a->second.bytes;
 	allocations.erase(a);
@@ -190,7 +192,7 @@ API cuMemHostAlloc(void **p, size_t n, unsigned) {
 API cuMemFreeHost(void *p) {
 	LOCKED;
 	if (capturing || !pinned.erase((char *)p)) return INVALID_VALUE;
-	CUresult e = drain_all();
+	CUresult e = drain_all(current);
 	free(p);
 	return e;
 }
@@ -235,6 +237,13 @@ API cuMemsetD8Async(CUdeviceptr to, unsigned char v, size_t n, void *s) {
 	return put_work((Stream *)s, [=] { memset((void *)to, v, n); return SUCCESS; });
 }
 
+API cuMemsetD32Async(CUdeviceptr to, unsigned v, size_t n, void *s) {
+	LOCKED;
+	if (!inside(to, 4 * n)) return INVALID_VALUE;
+	if (dry()) return put_work((Stream *)s, [] { note("set"); return SUCCESS; });
+	return put_work((Stream *)s, [=] { std::fill_n((unsigned *)to, n, v); return SUCCESS; });
+}
+
 API cuStreamCreate(void **s, unsigned) {
 	LOCKED;
 	*s = make_stream(current);
@@ -259,7 +268,10 @@ static bool dead(const char *call, void *e) {
 API cuStreamWaitEvent(void *s, void *e, unsigned) {
 	LOCKED;
 	if (dead("cuStreamWaitEvent", e)) return INVALID_HANDLE;
-	if (((Stream *)s)->capturing) return CAPTURE_ISOLATION; // no event is captured
+	Event &event = **(EventHandle *)e;
+	std::shared_ptr<Capture> capture = event.capture.lock();
+	if (event.captured && !capture) return CAPTURED_EVENT; // that capture has ended
+	if (((Stream *)s)->capturing && (!event.captured || capture != ((Stream *)s)->capturing)) return CAPTURE_ISOLATION;
 	put_wait((Stream *)s, *(EventHandle *)e);
 	return SUCCESS;
 }
@@ -277,13 +289,13 @@ API cuEventDestroy_v2(void *e) {
 API cuEventRecord(void *e, void *s) {
 	LOCKED;
 	if (dead("cuEventRecord", e)) return INVALID_HANDLE;
-	if (((Stream *)s)->capturing) return CAPTURE_UNSUPPORTED;
 	put_record((Stream *)s, *(EventHandle *)e);
 	return SUCCESS;
 }
 API cuEventSynchronize(void *e) {
 	LOCKED;
 	if (dead("cuEventSynchronize", e)) return INVALID_HANDLE;
+	if ((*(EventHandle *)e)->captured) return CAPTURED_EVENT;
 	return capturing ? CAPTURE_UNSUPPORTED : reach(*(EventHandle *)e);
 }
 API cuEventQuery(void *e) {
@@ -291,22 +303,30 @@ API cuEventQuery(void *e) {
 	if (dead("cuEventQuery", e)) return INVALID_HANDLE;
 	if (capturing) return CAPTURE_UNSUPPORTED;
 	Event &event = **(EventHandle *)e;
+	if (event.captured) return CAPTURED_EVENT;
 	return event.passed < event.recorded ? NOT_READY : SUCCESS;
 }
 
 API cuStreamBeginCapture_v2(void *s, int) {
 	LOCKED;
 	if (capturing || ((Stream *)s)->capturing) return ILLEGAL_STATE;
-	((Stream *)s)->capturing = new Graph;
+	((Stream *)s)->capturing.reset(new Capture{new Graph, {(Stream *)s}});
+	((Stream *)s)->branch = 0;
 	capturing = true;
 	return SUCCESS;
 }
 API cuStreamEndCapture(void *s, void **g) {
 	LOCKED;
-	if (!((Stream *)s)->capturing) return ILLEGAL_STATE;
-	*g = ((Stream *)s)->capturing;
-	((Stream *)s)->capturing = nullptr;
+	std::shared_ptr<Capture> c = ((Stream *)s)->capturing;
+	if (!c || ((Stream *)s)->branch) return ILLEGAL_STATE;
+	for (Stream *b : c->branches) b->capturing.reset();
 	capturing = false;
+	if (!joined(*c)) {
+		delete c->graph;
+		*g = nullptr;
+		return CAPTURE_UNJOINED;
+	}
+	*g = c->graph;
 	return SUCCESS;
 }
 API cuGraphDestroy(void *g) { delete (Graph *)g; return SUCCESS; }
@@ -318,20 +338,17 @@ API cuGraphInstantiateWithFlags(void **e, void *g, unsigned long long) {
 }
 API cuGraphExecDestroy(void *e) {
 	LOCKED;
-	CUresult r = drain_all();
+	CUresult r = drain_all(current);
+	for (Stream *b : ((Graph *)e)->streams) close_stream(b);
 	delete (Graph *)e;
 	return r;
 }
 API cuGraphLaunch(void *e, void *s) {
 	LOCKED;
 	if (((Stream *)s)->device != current) return INVALID_HANDLE;
-	return put_work((Stream *)s, [=] {
-		if (dry()) note("graph");
-		for (auto &f : *(Graph *)e)
-			if (CUresult r = f()) return r;
-		if (dry()) note("end");
-		return (CUresult)SUCCESS;
-	});
+	if (dry()) put_work((Stream *)s, [] { note("graph"); return SUCCESS; });
+	CUresult r = launch((Graph *)e, (Stream *)s);
+	return dry() ? put_work((Stream *)s, [] { note("end"); return SUCCESS; }) : r;
 }
 
 // faults reports whether FAKECUDA_FAULT names a kernel or a call.
@@ -340,13 +357,26 @@ static bool faults(const std::string &name) {
 	return setting && name == setting;
 }
 
-// What the fake libraries need: work for a stream, and whether memory exists.
+// What the fake libraries need: work for a stream, whether memory exists, and the
+// current device. fakecuda_wait is for work that waits for other processes or threads:
+// fakecuda_begin has the next such work of an owner begin.
 extern "C" __attribute__((visibility("default"))) int fakecuda_submit(void *stream, const char *call, Work *work) {
 	LOCKED;
 	if (((Stream *)stream)->device != current) return INVALID_HANDLE;
 	if (dry()) return put_work((Stream *)stream, [=] { note(call); return SUCCESS; });
 	return put_work((Stream *)stream, faults(call) ? [] { return (CUresult)ILLEGAL_ADDRESS; } : *work);
 }
+extern "C" __attribute__((visibility("default"))) int fakecuda_wait(void *stream, const char *call, const void *owner, Work *work) {
+	LOCKED;
+	if (((Stream *)stream)->device != current) return INVALID_HANDLE;
+	if (dry()) return put_work((Stream *)stream, [=] { note(call); return SUCCESS; });
+	return put_work((Stream *)stream, faults(call) ? [] { return (CUresult)ILLEGAL_ADDRESS; } : *work, owner);
+}
+extern "C" __attribute__((visibility("default"))) void fakecuda_begin(const void *owner) {
+	LOCKED;
+	begin(owner);
+}
+extern "C" __attribute__((visibility("default"))) int fakecuda_device() { return current; }
 extern "C" __attribute__((visibility("default"))) int fakecuda_inside(const void *p, size_t n) {
 	LOCKED;
 	return inside((CUdeviceptr)p, n);
@@ -461,7 +491,7 @@ API cuModuleLoadData(void **m, const void *image) {
 }
 API cuModuleUnload(void *m) {
 	LOCKED;
-	CUresult e = drain_all();
+	CUresult e = drain_all(current);
 	if (interpreter) interpreter->unload(((Module *)m)->interpreted);
 	delete (Module *)m;
 	return e;
