@@ -212,7 +212,7 @@ func (e exchanges) run(t testing.TB, d driver.Device, rank, group, times int, or
 			return out, failed
 		}
 	}
-	if q, ok := p.(*Program); ok && times > 1 && (len(q.graphs) != 1 || q.graphs[0].graph == nil) {
+	if q, ok := p.(*Program); ok && times > 1 && q.device.settings.graphs && (len(q.graphs) != 1 || q.graphs[0].graph == nil) {
 		return nil, fmt.Errorf("rank %d: the program was not captured", rank)
 	}
 	return out, nil
