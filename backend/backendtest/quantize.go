@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -71,8 +72,15 @@ func quantizedConvCases(b *builder) {
 	zero := op.Type{DType: dtype.Int8}
 	add := func(s slide, name string, x, w, xscale fill) *Case {
 		outs := op.Type{DType: dtype.Float32, Shape: s.w[len(s.w)-1:]}
+		a := s.attr()
 		args := []op.Type{b.t(s.x...), {DType: dtype.Int8, Shape: s.w}, outs, scalar, zero}
-		return b.add(name, s.attr(), args, x, w, positive, xscale, bits)
+		if b.dtype == dtype.Int8 { // has been quantized
+			a.DType, x = dtype.Float32, bits
+		}
+		a.Requantize = true
+		b.add(name+"Requantize", a, append(slices.Clone(args), scalar, zero), x, w, positive, xscale, bits, values(0.03), bits).Large = large(s.name)
+		a.Requantize = false
+		return b.add(name, a, args, x, w, positive, xscale, bits)
 	}
 	for _, s := range slideClasses {
 		add(s, s.name, numbers, bits, values(40)).Large = large(s.name)
@@ -91,13 +99,18 @@ func quantizedConvCases(b *builder) {
 // quantizedConv is the formula of op.QuantizedConv.
 func quantizedConv(a op.Attr, t op.Type, args []array) result {
 	x, scales, xscale, zero := args[0].floats(), args[2].floats(), float32(args[3].floats()[0]), float32(args[4].ints()[0])
+	d := args[0].DType
 	for i, f := range x {
-		v := float32(f) * xscale
-		if !(v > -128-zero) {
-			v = -128 - zero
+		if d == dtype.Int8 {
+			x[i] = f - float64(zero)
+		} else {
+			x[i] = quantizeStatic(float32(f), xscale, zero)
 		}
-		x[i] = math.RoundToEven(float64(min(v, 127-zero)))
 	}
+	if d == dtype.Int8 {
+		d = a.DType
+	}
+	a.DType = dtype.Invalid
 	var wide [2]array
 	for i, f := range [][]float64{x, args[1].floats()} {
 		wide[i] = newArray(op.Type{DType: dtype.Float64, Shape: args[i].Shape})
@@ -108,7 +121,24 @@ func quantizedConv(a op.Attr, t op.Type, args []array) result {
 	outs := len(scales)
 	for i, s := range sums.f {
 		rescale := 1 / (float32(scales[i%outs]) * xscale)
-		r.f[i] = float64(t.DType.Round(float32(int32(int64(s))) * rescale))
+		r.f[i] = float64(d.Round(float32(int32(int64(s))) * rescale))
+	}
+	if a.Requantize {
+		zero := float32(args[6].ints()[0])
+		r.raw = make([]byte, len(r.f))
+		for i, f := range r.f {
+			r.raw[i] = byte(int(zero) + int(quantizeStatic(float32(f), float32(args[5].floats()[0]), zero)))
+		}
+		r.f = nil
 	}
 	return r
+}
+
+// quantizeStatic is the integer of x less its zero point.
+func quantizeStatic(x, scale, zero float32) float64 {
+	v := x * scale
+	if !(v > -128-zero) {
+		v = -128 - zero
+	}
+	return math.RoundToEven(float64(min(v, 127-zero)))
 }

@@ -89,8 +89,10 @@ func (*Device) Supports(c op.Code, d dtype.DType) bool {
 		switch c {
 		case op.AttentionForward, op.AttentionGrad: // float64 is expanded
 			return d.IsFloat() && d != dtype.Float64
-		case op.QuantizedMatMul, op.QuantizedConv:
+		case op.QuantizedMatMul:
 			return d == dtype.Float32 || d == dtype.BFloat16
+		case op.QuantizedConv:
+			return d == dtype.Float32 || d == dtype.BFloat16 || d == dtype.Int8
 		case op.Loop: // its body has been checked, or is expanded
 			return true
 		}

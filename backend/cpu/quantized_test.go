@@ -61,3 +61,78 @@ func TestQuantizedAlgorithms(t *testing.T) {
 		}
 	}
 }
+
+// TestRequantize: convolutions that hand over 8-bit integers give the bits of those that
+// hand over floats, on every instruction set and with any number of workers.
+func TestRequantize(t *testing.T) {
+	type layer struct {
+		window, outs, stride int
+		epilogue             func(rec func(c op.Code, args ...*ir.Value) *ir.Value, y, bias *ir.Value) *ir.Value
+	}
+	none := func(_ func(op.Code, ...*ir.Value) *ir.Value, y, _ *ir.Value) *ir.Value { return y }
+	bias := func(rec func(op.Code, ...*ir.Value) *ir.Value, y, b *ir.Value) *ir.Value { return rec(op.Add, y, b) }
+	relu := func(rec func(op.Code, ...*ir.Value) *ir.Value, y, b *ir.Value) *ir.Value {
+		return rec(op.Relu, rec(op.Add, y, b))
+	}
+	silu := func(rec func(op.Code, ...*ir.Value) *ir.Value, y, b *ir.Value) *ir.Value {
+		y = rec(op.Add, y, b)
+		return rec(op.Mul, y, rec(op.Sigmoid, y))
+	}
+	nets := [][]layer{
+		{{3, 16, 1, relu}, {3, 16, 1, bias}, {1, 24, 1, silu}, {3, 7, 2, relu}, {1, 5, 1, none}},
+		{{1, 3, 1, none}, {3, 40, 2, none}, {3, 33, 1, relu}, {1, 4, 1, relu}},
+	}
+	isatest.ForEach(t, func(t *testing.T) {
+		for n, net := range nets {
+			for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16} {
+				compute := func(skip []string, procs int) (array, int) {
+					rng := rand.New(rand.NewPCG(7, uint64(n)))
+					g := ir.New(0)
+					var args []array
+					input := func(a array) *ir.Value {
+						args, g.Params = append(args, a), append(g.Params, nil)
+						return param(t, g, len(args)-1, a.Type)
+					}
+					rec := func(c op.Code, args ...*ir.Value) *ir.Value { return record(t, g, c, op.Attr{}, args...) }
+					x := input(randomArray(rng, d, 2, 13, 17, 5))
+					channels := 5
+					for i, l := range net {
+						pad := l.window / 2
+						attr := op.Attr{Stride: []int{l.stride, l.stride}, Dilation: []int{1, 1}, Low: []int{pad, pad}, High: []int{pad, pad}}
+						kernel := randomArray(rng, dtype.Int8, l.window, l.window, channels, l.outs)
+						scales := arrayOf(dtype.Float32, op.Shape{l.outs}, func(i int) float64 { return 100 + float64(i) })
+						scale, zero := arrayOf(dtype.Float32, op.Shape{}, func(int) float64 { return 40 }), arrayOf(dtype.Int8, op.Shape{}, func(int) float64 { return float64(17*i - 128) })
+						y := record(t, g, op.QuantizedConv, attr, x, input(kernel), input(scales), input(scale), input(zero))
+						x = l.epilogue(rec, y, input(randomArray(rng, d, l.outs)))
+						channels = l.outs
+					}
+					g.Output(x, -1)
+					if err := ir.Optimize(g, ir.Options{Check: true, Skip: skip}); err != nil {
+						t.Fatal(err)
+					}
+					p, err := shared.Compile(t.Context(), g)
+					if err != nil {
+						t.Fatal(err)
+					}
+					int8s := 0
+					for _, v := range g.Values {
+						if v.Attr.Requantize {
+							int8s++
+						}
+					}
+					return runProcs(t, p.(*Program), args, procs), int8s
+				}
+				want, _ := compute([]string{"requantize"}, 1)
+				for _, procs := range []int{1, 3} {
+					got, int8s := compute(nil, procs)
+					if int8s != len(net)-1 {
+						t.Errorf("net %d: %d convolutions hand over integers, want %d", n, int8s, len(net)-1)
+					}
+					if !bytes.Equal(got.data, want.data) {
+						t.Errorf("net %d of %v with %d workers has other bits", n, d, procs)
+					}
+				}
+			}
+		}
+	})
+}

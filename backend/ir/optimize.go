@@ -40,6 +40,8 @@ var passes = [...]pass{
 	{name: "fuse", run: fuse, optional: true, hides: true},
 	// An epilogue costs nothing while the product is in the cache.
 	{name: "epilogue", run: epilogue, optional: true, hides: true},
+	// Quantized convolutions one after the other exchange 8-bit integers.
+	{name: "requantize", run: requantize, optional: true, hides: true},
 	// A variable that is updated in place needs no second copy.
 	{name: "donate", run: donate, optional: true, hides: true},
 	// A plan is a list: this decides its order. Values that overwrite inputs
@@ -69,6 +71,8 @@ var passOrder = [...][2]string{
 	{"dce", "split"},              // a dead user would keep a value whole
 	{"split", "fuse"},             // casts of results are folded into them, not into chains
 	{"fuse", "epilogue"},          // a whole chain becomes the epilogue
+	{"epilogue", "requantize"},    // the result of the epilogue is quantized
+	{"requantize", "donate"},      // a scale is read earlier
 	{"epilogue", "donate"},        // values that overwrite an input stay element-wise
 	{"fuse", "donate"},            // the users of an old value are known after fusion
 	{"donate", "schedule"},        // the order depends on donated inputs

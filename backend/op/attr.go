@@ -48,6 +48,7 @@ type Attr struct {
 	TransB     bool        // MatMul: the last two axes of the second argument are swapped
 	Causal     bool        // attention: a query sees no key after its own position
 	Uncentered bool        // normalization: the mean counts as 0
+	Requantize bool        // QuantizedConv: the result is int8, by the scale and the zero point that are the last two arguments; set by a pass
 	DType      dtype.DType // Param, Const, Iota, Cast, ExtraOutput: result; Sum, Mean, Prod, SumSquares, MatMul, convolution, Softmax, LogSoftmax: result, Invalid = that of the argument; Result: 16-bit type to round to, set by a pass, Invalid = none
 	Bits       int8        // RandomUniform: of a number, 16 or 0 = 24
 
@@ -169,6 +170,9 @@ func (a Attr) String() string {
 	if a.Uncentered {
 		put("uncentered")
 	}
+	if a.Requantize {
+		put("requantize")
+	}
 	if a.DropoutRate != 0 {
 		put("dropout=%v", a.DropoutRate)
 	}
@@ -232,6 +236,9 @@ func (a Attr) AppendKey(k []byte) []byte {
 	}
 	for _, n := range [...]int{a.Groups, int(a.Bits), a.Size, a.Padding, a.SlidingWindow, a.Index} {
 		k = binary.AppendVarint(k, int64(n))
+	}
+	if a.Requantize {
+		k = append(k, "requantize"...)
 	}
 	k = binary.AppendUvarint(k, a.Stream)
 	if a.Data != nil {

@@ -26,6 +26,10 @@ import (
 //	q[n][p][c] = z + round(clip(x[n][p][c]·xs, -128-z, 127-z)), ties to even, NaN to -128
 //	s[n][o][j] = Σ (q[n][p][c] - z)·y[w][c][j], in int32, modulo 2³²; padding is z
 //	d[n][o][j] = T(float32(s[n][o][j])·(1 / (ys[j]·xs)))
+//
+// X may also be q itself, of int8; T is then Attr.DType. With Attr.Requantize the result, d
+// or what the epilogue makes of it, is quantized in the same way by the scale and the zero
+// point of its readers, the last two arguments.
 
 // QuantizeEpsilon is added to the largest magnitude of a row, for rows of zeros
 // (Keras: keras.config.epsilon()).
@@ -87,6 +91,12 @@ func ExpandQuantizedSum(r Recorder, sums Ref, d dtype.DType) Ref {
 func inferQuantizedConv(a Attr, t []Type) (Type, error) {
 	x, y, scale, xscale, zero := t[0], t[1], t[2], t[3], t[4]
 	switch {
+	case x.DType == dtype.Int8:
+		x.DType = a.DType
+	case a.DType != dtype.Invalid && a.DType != x.DType:
+		return Type{}, fmt.Errorf("the result of %v is %v, want its type", x, a.DType)
+	}
+	switch {
 	case x.DType != dtype.Float32 && x.DType != dtype.BFloat16:
 		return Type{}, fmt.Errorf("%v cannot be quantized, want float32 or bfloat16", x)
 	case y.DType != dtype.Int8:
@@ -106,18 +116,56 @@ func inferQuantizedConv(a Attr, t []Type) (Type, error) {
 	return Type{x.DType, s}, nil
 }
 
+// inferRequantized is Infer for Attr.Requantize: the last two arguments are the scale and the
+// zero point of the result.
+func inferRequantized(c Code, a Attr, t []Type) (Type, error) {
+	n := len(t) - 2
+	if c != QuantizedConv || n < 0 {
+		return Type{}, fmt.Errorf("%v of %d arguments cannot be quantized again", c, len(t))
+	}
+	a.Requantize = false
+	r, err := Infer(c, a, t[:n]...)
+	switch {
+	case err != nil:
+		return Type{}, err
+	case r.DType != dtype.Float32 && r.DType != dtype.BFloat16:
+		return Type{}, fmt.Errorf("%v cannot be quantized, want float32 or bfloat16", r)
+	case !t[n].Equal(Type{DType: dtype.Float32}) || !t[n+1].Equal(Type{DType: dtype.Int8}):
+		return Type{}, fmt.Errorf("the scale and the zero point of the result are %v and %v, want a float32 and an int8", t[n], t[n+1])
+	}
+	return Type{dtype.Int8, r.Shape}, nil
+}
+
 // expandQuantizedConv sums in float64, as expandQuantizedMatMul does.
 func expandQuantizedConv(r Recorder, a Attr, args []Ref) Ref {
 	d := r.TypeOf(args[0]).DType
 	narrow, wide := Attr{DType: dtype.Float32}, Attr{DType: dtype.Float64}
 	constant := func(v float64) Ref { return r.Record(Const, Attr{DType: dtype.Float32, Dims: Shape{}, Value: v}) }
 	zero := r.Record(Cast, narrow, args[4])
-	lo, hi := r.Record(Sub, Attr{}, constant(-128), zero), r.Record(Sub, Attr{}, constant(127), zero)
-	x := r.Record(Mul, Attr{}, r.Record(Cast, narrow, args[0]), args[3])
-	x = r.Record(Where, Attr{}, r.Record(Greater, Attr{}, x, lo), x, lo) // NaN is not greater
-	x = r.Record(Round, Attr{}, r.Record(Minimum, Attr{}, x, hi))
-	a.DType = dtype.Invalid
+	var x Ref
+	if d == dtype.Int8 {
+		d = a.DType
+		x = r.Record(Sub, Attr{}, r.Record(Cast, narrow, args[0]), zero)
+	} else {
+		x = expandQuantizeStatic(r, args[0], args[3], zero)
+	}
+	requantize := a.Requantize
+	a.DType, a.Requantize = dtype.Invalid, false
 	s := r.Record(Conv, a, r.Record(Cast, wide, x), r.Record(Cast, wide, args[1]))
 	rescale := r.Record(Div, Attr{}, constant(1), r.Record(Mul, Attr{}, args[2], args[3]))
-	return r.Record(Cast, Attr{DType: d}, r.Record(Mul, Attr{}, ExpandQuantizedSum(r, s, dtype.Float32), rescale))
+	y := r.Record(Cast, Attr{DType: d}, r.Record(Mul, Attr{}, ExpandQuantizedSum(r, s, dtype.Float32), rescale))
+	if !requantize {
+		return y
+	}
+	zero = r.Record(Cast, narrow, args[6])
+	return r.Record(Cast, Attr{DType: dtype.Int8}, r.Record(Add, Attr{}, expandQuantizeStatic(r, y, args[5], zero), zero))
+}
+
+// expandQuantizeStatic records q - z, as float32, of x with a scale and a zero point.
+func expandQuantizeStatic(r Recorder, x, scale, zero Ref) Ref {
+	constant := func(v float64) Ref { return r.Record(Const, Attr{DType: dtype.Float32, Dims: Shape{}, Value: v}) }
+	lo, hi := r.Record(Sub, Attr{}, constant(-128), zero), r.Record(Sub, Attr{}, constant(127), zero)
+	x = r.Record(Mul, Attr{}, r.Record(Cast, Attr{DType: dtype.Float32}, x), scale)
+	x = r.Record(Where, Attr{}, r.Record(Greater, Attr{}, x, lo), x, lo) // NaN is not greater
+	return r.Record(Round, Attr{}, r.Record(Minimum, Attr{}, x, hi))
 }

@@ -95,8 +95,8 @@ const (
 	ConvInputGrad  // gradient of Conv by its input, of shape Dims: x is that of the result, y the kernels; also a transposed convolution
 	ConvKernelGrad // gradient of Conv by its kernels, of shape Dims: x is the input, y the gradient of the result
 
-	// QuantizedConv is Conv of x, quantized to int8 as it comes, with the int8 kernels y,
-	// their scales [O], and the scale and the zero point of x: see quantize.go.
+	// QuantizedConv is Conv of x, quantized to int8 as it comes or before, with the int8
+	// kernels y, their scales [O], and the scale and the zero point of x: see quantize.go.
 	QuantizedConv
 
 	MaxPool         // maximum of each window; the first NaN wins; of nothing -∞
@@ -258,6 +258,8 @@ func Infer(c Code, a Attr, args ...Type) (Type, error) {
 	switch {
 	case info.Args < 0 && len(args) == 0:
 		return Type{}, fmt.Errorf("takes at least one argument")
+	case a.Requantize:
+		return inferRequantized(c, a, args)
 	case a.Body != nil && info.Epilogue:
 		return inferEpilogue(info, a, args)
 	case info.Args >= 0 && len(args) != info.Args:

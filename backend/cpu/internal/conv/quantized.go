@@ -1,6 +1,7 @@
 package conv
 
 import (
+	"encoding/binary"
 	"fmt"
 	"unsafe"
 
@@ -20,7 +21,8 @@ import (
 // padding around them, to bytes in scratch memory. There the elements of a window are a few
 // runs of bytes, one for each tap, and windows of a row are a constant number of bytes
 // apart, so that micro-kernels read them in place. Sums in int32 are rescaled and go
-// through the epilogue while they are in the cache.
+// through the epilogue while they are in the cache, and with Attr.Requantize become bytes
+// again there. The input may be such bytes.
 //
 // A panel has 32 columns. If the result has 16 channels or fewer, the columns are those of
 // several pixels side by side: their windows are one window that is a little wider, whose
@@ -29,6 +31,8 @@ type quantizedConv struct {
 	convolution
 	set                 *gemm.Bytes
 	scales, scale, zero int // positions of the kernels' scales, the input's scale and its zero point
+	requantize          bool
+	outScale, outZero   int // positions of the result's scale and zero point
 
 	taps        []int    // offsets of the runs of a window
 	runs        [][3]int // their first elements
@@ -73,16 +77,23 @@ func NewQuantized(b *exec.Builder, v *ir.Value) exec.Kernel {
 		convolution: newConvolution(b, v),
 		scales:      b.At(v.Args[2]), scale: b.At(v.Args[3]), zero: b.At(v.Args[4]),
 	}
+	if k.to = v.Attr.DType; k.to == dtype.Invalid {
+		k.to = k.from
+	}
+	if k.requantize = v.Attr.Requantize; k.requantize {
+		n := len(v.Args) - 2
+		k.outScale, k.outZero = b.At(v.Args[n]), b.At(v.Args[n+1])
+	}
 	k.side = 1
 	if k.groups == 1 {
 		k.side = max(min(gemm.ByteColumns/max(k.outs, 1), k.Out[2]), 1)
 	}
-	k.set = bytesFor(tiling.CeilDiv(k.Out[2], k.side))
+	k.set = bytesFor(tiling.CeilDiv(k.Out[2], k.side), k.Batch*k.OutSize)
 	k.layTaps()
 	k.deep = len(k.taps) * tiling.RoundUp(max(k.run, 1), k.set.Deep)
 	k.apart = k.side * k.Stride[2] * k.channels
 	k.panels = tiling.CeilDiv(k.side*k.outsPerGroup, gemm.ByteColumns)
-	k.panelBytes = gemm.PanelBytes(k.deep)
+	k.panelBytes = k.set.PanelBytes(k.deep)
 	k.place = b.ReservePacked(k.groups * k.panels * k.panelBytes)
 	k.keep = backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1]) && b.ReadOnly(v.Args[4])
 	k.cut()
@@ -106,21 +117,30 @@ func NewQuantized(b *exec.Builder, v *ir.Value) exec.Kernel {
 	return k
 }
 
-// tileRows is the rows below which most of a tile register would be empty.
-const tileRows = 12
+const (
+	tileRows  = 12 // windows in a row below which most of a tile register would be empty
+	wideReads = 8  // windows below which panels of int16 are read too seldom
+)
 
-// bytesFor returns the kernels of the level in use for rows of some windows.
-func bytesFor(windows int) *gemm.Bytes {
-	all := gemm.AllBytes()
-	if len(all) > 1 && all[0].Begin != nil && windows < tileRows {
-		return all[1]
+// bytesFor returns the kernels of the level in use for rows of some windows, all in all
+// total.
+func bytesFor(windows, total int) *gemm.Bytes {
+	for _, set := range gemm.AllBytes() {
+		if set.Begin != nil && windows < tileRows || set.Wide && total < wideReads {
+			continue
+		}
+		return set
 	}
-	return all[0]
+	return gemm.PortableBytes
 }
 
 // addEpilogue makes what follows the convolution, if anything does.
 func (k *quantizedConv) addEpilogue(b *exec.Builder, v *ir.Value, scratch, most int) {
 	b.ReserveScratch(scratch)
+	if k.requantize { // the result of the epilogue stays in scratch memory
+		v = b.Alias(v)
+		v.Args, v.Slot = v.Args[:len(v.Args)-2], ir.Slot{}
+	}
 	if k.after = elementwise.NewEpilogue(b, v, v.Op.Info().Args, k.outs); k.after != nil {
 		k.after.Place(b, scratch, most)
 	}
@@ -221,7 +241,6 @@ func (k *quantizedConv) packPanel(r *exec.Run, _ *exec.Worker, i int) {
 	dst := r.Packed[k.place].Data[i*k.panelBytes:][:k.panelBytes]
 	clear(dst)
 	start := lanes.ViewOf[int32](dst, gemm.ByteColumns)
-	body := dst[4*gemm.ByteColumns:]
 	w := lanes.ViewOf[int8](r.Values[k.b], k.WindowSize*k.perGroup*k.outs)
 	zero := k.zeroPoint(r) + int32(k.set.Offset)
 	columns := min(gemm.ByteColumns, k.side*k.outsPerGroup-first)
@@ -242,7 +261,7 @@ func (k *quantizedConv) packPanel(r *exec.Run, _ *exec.Worker, i int) {
 					if k.whole {
 						p += (e*k.Dilation[2] + pixel*k.Stride[2]) * k.channels
 					}
-					body[p/4*4*gemm.ByteColumns+4*j+p%4] = byte(kernels[o])
+					k.set.SetPanel(dst, gemm.PanelIndex(p, j), kernels[o])
 					start[j] -= zero * int32(kernels[o])
 				}
 			}
@@ -291,6 +310,10 @@ func (k *quantizedConv) stage(r *exec.Run, w *exec.Worker, image, z, first, rows
 			fillBytes(to[:lo], padding)
 			fillBytes(to[hi:], padding)
 			at := ((image*k.In[0]+inZ)*k.In[1]+inY)*k.In[2]*k.channels + lo - k.Low[2]*k.channels
+			if k.from == dtype.Int8 {
+				copyBytes(to[lo:hi], r.Values[k.a][at:], k.set.Offset)
+				continue
+			}
 			k.quantize(w, to[lo:hi], r.Values[k.a][at*size:], scale, zero)
 		}
 	}
@@ -308,6 +331,22 @@ func (k *quantizedConv) quantize(w *exec.Worker, to, x []byte, scale float32, ze
 		n := min(lanes.Block, len(to)-at)
 		lanes.ToF32(buffer[:n], x[at*size:(at+n)*size], k.from)
 		lanes.Quantize(to[at:at+n], buffer[:n], scale, low, high, z)
+	}
+}
+
+// copyBytes copies elements of x, int8, and adds an offset, 0 or 128, to each.
+func copyBytes(to, x []byte, offset int) {
+	if offset == 0 {
+		copy(to, x)
+		return
+	}
+	x = x[:len(to)]
+	for len(to) >= 8 {
+		binary.LittleEndian.PutUint64(to, binary.LittleEndian.Uint64(x)^0x8080808080808080)
+		to, x = to[8:], x[8:]
+	}
+	for i, b := range x {
+		to[i] = b ^ 0x80
 	}
 }
 
@@ -355,11 +394,13 @@ func (k *quantizedConv) store(r *exec.Run, w *exec.Worker, pixel, n int) {
 	if k.after != nil {
 		product = k.after.Rows(w, elements)
 		values = lanes.ViewOf[float32](product, elements)
-	} else if k.to == dtype.Float32 {
+	} else if k.to == dtype.Float32 && !k.requantize {
 		values = lanes.ViewOf[float32](r.Values[k.dst][pixel*k.outs*4:], elements)
 	}
 	k.rescale(r, w, values, n)
 	switch {
+	case k.requantize:
+		k.storeQuantized(r, w, pixel*k.outs, values, product)
 	case k.after != nil:
 		if k.to.Is16() {
 			lanes.RoundTo(values, values, k.to)
@@ -368,6 +409,27 @@ func (k *quantizedConv) store(r *exec.Run, w *exec.Worker, pixel, n int) {
 	case k.to != dtype.Float32:
 		lanes.FromF32(r.Values[k.dst][pixel*k.outs*k.to.Size():][:elements*k.to.Size()], values, k.to)
 	}
+}
+
+// storeQuantized quantizes elements of the result, from element at on, or what the epilogue
+// makes of them. Product is their memory if there is an epilogue.
+func (k *quantizedConv) storeQuantized(r *exec.Run, w *exec.Worker, at int, values []float32, product []byte) {
+	if k.to.Is16() {
+		lanes.RoundTo(values, values, k.to)
+	}
+	n := len(values)
+	if k.after != nil {
+		d := k.after.Result()
+		to := w.Scratch[k.atFloats:][:n*d.Size()]
+		k.after.ApplyTo(r, w, at, n, k.strip*k.outs, product, to)
+		if d == dtype.Float32 {
+			values = lanes.ViewOf[float32](to, n)
+		} else {
+			lanes.ToF32(values, to, d)
+		}
+	}
+	scale, zero := lanes.ViewOf[float32](r.Values[k.outScale], 1)[0], int32(int8(r.Values[k.outZero][0]))
+	lanes.Quantize(r.Values[k.dst][at:at+n], values, scale, float32(-128-zero), float32(127-zero), zero)
 }
 
 // rescale converts the sums of n pixels to float32 and rescales them.

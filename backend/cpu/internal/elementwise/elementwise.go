@@ -284,36 +284,47 @@ func (k *Chain) Run(r *exec.Run) {
 }
 
 func (k *Chain) Chunk(r *exec.Run, w *exec.Worker, i int) {
-	k.span(r, w.Scratch, w.Blocks, i*k.grain, min(k.n, (i+1)*k.grain), nil)
+	k.span(r, w.Scratch, w.Blocks, i*k.grain, min(k.n, (i+1)*k.grain), nil, nil)
 	if k.fence {
 		vec.Current().Fence()
 	}
 }
 
 // span computes elements lo to hi-1. first, if not nil, is the elements of operand 0,
-// which an epilogue has in scratch memory.
-func (k *Chain) span(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, first []byte) {
+// which an epilogue has in scratch memory. to, if not nil, is the memory for the elements of
+// an epilogue's result.
+func (k *Chain) span(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, first, to []byte) {
 	if k.every == 0 {
-		k.stretch(r, scratch, regs, lo, hi, first)
+		k.stretch(r, scratch, regs, lo, hi, first, to)
 		return
 	}
 	for lo < hi {
 		end := min(hi, (lo/k.every+1)*k.every)
-		k.stretch(r, scratch, regs, lo, end, first)
+		k.stretch(r, scratch, regs, lo, end, first, to)
 		if first != nil {
 			first = first[(end-lo)*k.Operands[0].DType.Size():]
+		}
+		if to != nil {
+			to = to[(end-lo)*k.variants[0].results[0].DType.Size():]
 		}
 		lo = end
 	}
 }
 
 // stretch is span for elements for which short rows do not change.
-func (k *Chain) stretch(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, first []byte) {
+func (k *Chain) stretch(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, first, to []byte) {
 	c := k.variant(r)
 	prefetched := regs[len(c.offset):][:mostPrefetched]
 	clear(prefetched)
 	regs = regs[:len(c.offset)+mostPrefetched]
 	begin := lo
+	memory := func(i, lo, n int) []byte {
+		if to != nil {
+			size := c.results[i].DType.Size()
+			return to[(lo-begin)*size : (lo-begin+n)*size]
+		}
+		return k.memory(r, c, i, lo, n)
+	}
 	for i := range k.Operands { // loaded once per chunk
 		o := &k.Operands[i]
 		size := c.laneTypes[i].Size()
@@ -343,12 +354,12 @@ func (k *Chain) stretch(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, 
 	for ; lo < hi; lo += step {
 		n := min(step, hi-lo)
 		if rows := c.results[0].rows; rows != nil {
-			rows.Convert(r, lo, k.memory(r, c, 0, lo, n), c.results[0].DType)
+			rows.Convert(r, lo, memory(0, lo, n), c.results[0].DType)
 			continue
 		}
 		if a := c.results[0].reg; c.results[0].copied && (a > 0 || first == nil) && k.Operands[a].Access != scalar {
 			o := &k.Operands[a]
-			o.load(r, k.memory(r, c, 0, lo, n), r.Values[o.Pos], lo, n, c.laneTypes[a])
+			o.load(r, memory(0, lo, n), r.Values[o.Pos], lo, n, c.laneTypes[a])
 			continue
 		}
 		for i := range k.Operands {
@@ -385,7 +396,7 @@ func (k *Chain) stretch(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, 
 		}
 		for i := range c.results {
 			if c.results[i].direct {
-				regs[c.results[i].reg] = k.memory(r, c, i, lo, n)
+				regs[c.results[i].reg] = memory(i, lo, n)
 			}
 		}
 		if d := c.draw; d != nil {
@@ -398,11 +409,11 @@ func (k *Chain) stretch(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, 
 			switch o := &c.results[i]; {
 			case o.direct:
 			case o.copied:
-				copy(k.memory(r, c, i, lo, n), regs[o.reg])
+				copy(memory(i, lo, n), regs[o.reg])
 			case o.nonTemporal && o.store != nil:
-				vec.Current().CopyNT(k.memory(r, c, i, lo, n), regs[o.reg][:n*o.DType.Size()])
+				vec.Current().CopyNT(memory(i, lo, n), regs[o.reg][:n*o.DType.Size()])
 			case o.store != nil:
-				o.store(k.memory(r, c, i, lo, n), regs[o.reg][:n*c.laneTypes[o.reg].Size()])
+				o.store(memory(i, lo, n), regs[o.reg][:n*c.laneTypes[o.reg].Size()])
 			}
 		}
 	}

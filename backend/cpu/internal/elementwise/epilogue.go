@@ -79,8 +79,17 @@ func (e *Epilogue) Rows(w *exec.Worker, n int) []byte {
 // Apply runs the chain on n elements of the result from element at on; product has the
 // same elements of the product.
 func (e *Epilogue) Apply(r *exec.Run, w *exec.Worker, at, n, tileCols int, product []byte) {
-	e.span(r, w.Scratch[e.base+e.bufferBytes(tileCols):], w.Blocks, at, at+n, product)
+	e.ApplyTo(r, w, at, n, tileCols, product, nil)
 }
+
+// ApplyTo is Apply with the result in memory of the caller instead of the value's, if to
+// is not nil. It must not overlap product.
+func (e *Epilogue) ApplyTo(r *exec.Run, w *exec.Worker, at, n, tileCols int, product, to []byte) {
+	e.span(r, w.Scratch[e.base+e.bufferBytes(tileCols):], w.Blocks, at, at+n, product, to)
+}
+
+// Result returns the element type of the result.
+func (e *Epilogue) Result() dtype.DType { return e.variants[0].results[0].DType }
 
 // Parts runs the chain on n partial rows of the result at once: cols elements each,
 // step elements apart, from element at on. product has the same elements of the

@@ -71,6 +71,11 @@ func f32AVX2Inner6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb in
 //go:noescape
 func bytesAVX2Row(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
 
+// wordsAVX2Row is a BytesKernel of a row of int8 by panels of int16.
+//
+//go:noescape
+func wordsAVX2Row(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+
 // dotsF324AVX2 is Dots of 4 rows of float32.
 //
 //go:noescape

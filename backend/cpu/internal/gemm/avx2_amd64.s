@@ -489,6 +489,8 @@ tap:
 loop:
 	VPBROADCASTD (AX), X12
 	VPMOVSXBW X12, Y12
+	PREFETCHT0 4096(SI)
+	PREFETCHT0 4160(SI)
 	MADD_BYTES(0, Y0)
 	MADD_BYTES(16, Y1)
 	MADD_BYTES(32, Y2)
@@ -499,6 +501,48 @@ loop:
 	MADD_BYTES(112, Y7)
 	ADDQ $4, AX
 	ADDQ $128, SI
+	DECQ CX
+	JNZ loop
+	DECQ R11
+	JNZ tap
+	STORE_BYTES_PAIR(Y1, Y0, 0)
+	STORE_BYTES_PAIR(Y3, Y2, 32)
+	STORE_BYTES_PAIR(Y5, Y4, 64)
+	STORE_BYTES_PAIR(Y7, Y6, 96)
+	RETURN
+
+// MADD_WORDS adds the products of four steps of four columns of int16 with those of A, two sums for each column.
+#define MADD_WORDS(off, y) \
+	VPMADDWD off(SI), Y12, Y15; \
+	VPADDD Y15, y, y
+
+// func wordsAVX2Row(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+TEXT ·wordsAVX2Row(SB), NOSPLIT, $0-64
+	LOAD_BYTES_ARGS
+	LEAQ 128(BX), SI
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+tap:
+	NEXT_TAP
+loop:
+	VPBROADCASTD (AX), X12
+	VPMOVSXBW X12, Y12
+	MADD_WORDS(0, Y0)
+	MADD_WORDS(32, Y1)
+	MADD_WORDS(64, Y2)
+	MADD_WORDS(96, Y3)
+	MADD_WORDS(128, Y4)
+	MADD_WORDS(160, Y5)
+	MADD_WORDS(192, Y6)
+	MADD_WORDS(224, Y7)
+	ADDQ $4, AX
+	ADDQ $256, SI
 	DECQ CX
 	JNZ loop
 	DECQ R11

@@ -1,6 +1,9 @@
 package gemm
 
-import "unsafe"
+import (
+	"encoding/binary"
+	"unsafe"
+)
 
 // ByteColumns is the columns of a panel of 8-bit integers.
 const ByteColumns = 32
@@ -11,8 +14,8 @@ const ByteColumns = 32
 //
 //	d[i*ldd+j] = b.start[j] + Σ a[i*lda+taps[t]+p]·b.columns[(4·k·t+p)/4][j][p%4]   for t < n, p < 4·k, j < ByteColumns
 //
-// A panel is ByteColumns int32 to start with and 4·ByteColumns int8 for each four steps.
-// Taps are ints. Parts and rows may overlap.
+// A panel is ByteColumns int32 to start with and 4·ByteColumns int8, or int16 if
+// Bytes.Wide, for each four steps. Taps are ints. Parts and rows may overlap.
 type BytesKernel func(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
 
 // WholeRows is the taps of rows of one part.
@@ -26,6 +29,9 @@ type Bytes struct {
 	// Sums of A with an offset start at -Offset times the sum of their column.
 	Offset int
 	Deep   int // elements of a part, which are padded to a multiple
+	// Wide says that panels hold int16, which a kernel that has no product of bytes need not
+	// widen for each row. They take twice the memory, so it pays where panels are read often.
+	Wide bool
 	// Rows is the kernels by the number of rows, nil where there is none. Other numbers
 	// are cut into these; with Pad the last rows are computed with rows behind them.
 	Rows []BytesKernel
@@ -56,20 +62,46 @@ func (b *Bytes) Take(n int) (BytesKernel, int) {
 }
 
 // PanelBytes is the bytes of a panel whose columns have k elements, a multiple of Deep.
-func PanelBytes(k int) int { return ByteColumns * (4 + k) }
+func (b *Bytes) PanelBytes(k int) int {
+	if b.Wide {
+		k *= 2
+	}
+	return ByteColumns * (4 + k)
+}
+
+// PanelIndex returns the index of element p of column j behind the first numbers of a panel.
+func PanelIndex(p, j int) int { return p/4*4*ByteColumns + 4*j + p%4 }
+
+// SetPanel makes x an element of a panel, whose index is behind the first numbers.
+func (b *Bytes) SetPanel(panel []byte, index int, x int8) {
+	panel = panel[4*ByteColumns:]
+	if b.Wide {
+		binary.LittleEndian.PutUint16(panel[2*index:], uint16(x))
+		return
+	}
+	panel[index] = byte(x)
+}
 
 // PackBytes packs ByteColumns columns, or the n that there are, of k rows of a matrix
 // of int8: columns and rows that are missing are zeros.
 func (b *Bytes) PackBytes(dst []byte, src []int8, ld, k, n int) {
 	clear(dst)
 	start := unsafe.Slice((*int32)(unsafe.Pointer(&dst[0])), ByteColumns)
-	body := unsafe.Slice((*int8)(unsafe.Pointer(&dst[4*ByteColumns])), len(dst)-4*ByteColumns)
+	body := unsafe.Pointer(&dst[4*ByteColumns])
+	if b.Wide {
+		packColumns(unsafe.Slice((*int16)(body), (len(dst)-4*ByteColumns)/2), start, int32(b.Offset), src, ld, k, n)
+		return
+	}
+	packColumns(unsafe.Slice((*int8)(body), len(dst)-4*ByteColumns), start, int32(b.Offset), src, ld, k, n)
+}
+
+func packColumns[T int8 | int16](body []T, start []int32, offset int32, src []int8, ld, k, n int) {
 	for p := range k {
 		row := src[p*ld : p*ld+n]
-		to := body[p/4*4*ByteColumns+p%4:]
+		to := body[PanelIndex(p, 0):]
 		for j, x := range row {
-			to[4*j] = x
-			start[j] -= int32(b.Offset) * int32(x)
+			to[4*j] = T(x)
+			start[j] -= offset * int32(x)
 		}
 	}
 }

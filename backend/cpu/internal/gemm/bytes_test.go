@@ -46,7 +46,7 @@ func testBytes(t *testing.T, set *Bytes, kernel BytesKernel, rows, k int, extrem
 	for i := range b {
 		b[i] = draw(-128)
 	}
-	panel := make([]byte, PanelBytes(deep))
+	panel := make([]byte, set.PanelBytes(deep))
 	set.PackBytes(panel, b, n, deep, n)
 	start := unsafe.Slice((*int32)(unsafe.Pointer(&panel[0])), ByteColumns)
 	for j := range start {

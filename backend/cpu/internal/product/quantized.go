@@ -43,6 +43,7 @@ const (
 	quantizedMostPanels = 8       // of a tile: sums of a micro-tile stay in L1
 	quantizeRows        = 1 << 13 // elements of a chunk that quantizes
 	fewBytesRows        = 12      // rows below which tile registers wait for the matrix, which is read once
+	fewWordsRows        = 4       // rows below which a matrix of bytes, half as large, is read faster than one of int16
 )
 
 // BlockQuantized decides the blocking of p, a product of 8-bit integers, for kernels of
@@ -54,7 +55,7 @@ func (p Problem) BlockQuantized(set *gemm.Bytes) Blocking {
 		b.Pack.B = BCached
 	}
 	rows, panels := max(quantizedRowBytes/depth/set.MR()*set.MR(), set.MR()), tiling.CeilDiv(p.N, gemm.ByteColumns)
-	per := min(max(quantizedChunkBytes/gemm.PanelBytes(depth), 1), quantizedMostPanels, panels)
+	per := min(max(quantizedChunkBytes/set.PanelBytes(depth), 1), quantizedMostPanels, panels)
 	for per > 1 && tiling.CeilDiv(panels, per)*tiling.CeilDiv(p.M, rows) < tiling.MinChunks {
 		per /= 2
 	}
@@ -81,6 +82,12 @@ var quantizedAlgorithms = []exec.Algorithm[*quantizedChoice]{
 	}),
 	quantizedBy("vnni", "AVX512-VNNI", nil),
 	quantizedBy("dot", "dot products of NEON", nil),
+	quantizedBy("avx2-words", "AVX2", func(c *quantizedChoice) string {
+		if c.m < fewWordsRows {
+			return "too few rows"
+		}
+		return ""
+	}),
 	quantizedBy("avx2", "AVX2", nil),
 	quantizedBy("portable", "portable Go", nil),
 }
@@ -128,7 +135,7 @@ func newQuantizedProduct(b *exec.Builder, v *ir.Value, set *gemm.Bytes) exec.Ker
 	q.Blocking = Problem{M: q.m, N: q.n, K: q.k, Batches: 1, To: q.dtype, Cached: q.keep}.BlockQuantized(set)
 	q.deep = q.Depth
 	q.lda = q.deep + 64 // rows at a power of two would share sets of L1
-	q.panelBytes = gemm.PanelBytes(q.deep)
+	q.panelBytes = set.PanelBytes(q.deep)
 	q.panels = tiling.CeilDiv(q.n, gemm.ByteColumns)
 	q.atScales = tiling.RoundUp((q.m+q.set.MR())*q.lda, ir.Align)
 	b.ReserveShared(q.atScales + 4*q.m)

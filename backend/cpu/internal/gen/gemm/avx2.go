@@ -17,7 +17,8 @@ var avx2Tile = tile{
 func avx2() *gen {
 	g := &gen{file: asm.NewFile("avx2_amd64"), doc: "// Kernels for AVX2 and FMA.\n\n"}
 	g.family("f32AVX2", 6, []int{2}, avx2Tile)
-	g.bytesAVX2("bytesAVX2Row")
+	g.bytesAVX2("bytesAVX2Row", false)
+	g.bytesAVX2("wordsAVX2Row", true)
 	g.vectorProducts("AVX2", "Y", 32)
 	g.avx2Packing()
 	g.avx2Conv()

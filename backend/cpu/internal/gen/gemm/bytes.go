@@ -95,9 +95,14 @@ func (g *gen) nextTap() {
 
 // bytesAVX2 writes a kernel of one row. It widens both operands to int16: products of uint8
 // by int8 saturate at 16 bits (VPMADDUBSW). A register has two sums each of four columns.
-// More rows would share nothing but the widening.
-func (g *gen) bytesAVX2(name string) {
-	g.text(name, bytesParams, "is a BytesKernel of a row of int8.")
+// More rows would share nothing but the widening, which panels of int16 (wide) do not need.
+// The others are prefetched, as they are read once.
+func (g *gen) bytesAVX2(name string, wide bool) {
+	doc := "is a BytesKernel of a row of int8."
+	if wide {
+		doc = "is a BytesKernel of a row of int8 by panels of int16."
+	}
+	g.text(name, bytesParams, doc)
 	g.loadBytesArgs()
 	g.ins("LEAQ 128(BX), SI")
 	for i := range 8 {
@@ -106,12 +111,24 @@ func (g *gen) bytesAVX2(name string) {
 	g.nextTap()
 	g.label("loop")
 	g.ins("VPBROADCASTD (AX), X12\nVPMOVSXBW X12, Y12")
+	step := 128
+	if wide {
+		step = 256
+	} else {
+		g.ins("PREFETCHT0 %d(SI)\nPREFETCHT0 %d(SI)", prefetchDistanceBytes, prefetchDistanceBytes+64)
+	}
 	for c := range 8 {
+		if wide {
+			g.block("MADD_WORDS", func() {
+				g.ins("VPMADDWD %d(SI), Y12, Y15\nVPADDD Y15, Y%[2]d, Y%[2]d", 32*c, c)
+			})
+			continue
+		}
 		g.block("MADD_BYTES", func() {
 			g.ins("VPMOVSXBW %d(SI), Y14\nVPMADDWD Y14, Y12, Y15\nVPADDD Y15, Y%[2]d, Y%[2]d", 16*c, c)
 		})
 	}
-	g.ins("ADDQ $4, AX\nADDQ $128, SI\nDECQ CX\nJNZ loop\nDECQ R11\nJNZ tap")
+	g.ins("ADDQ $4, AX\nADDQ $%d, SI\nDECQ CX\nJNZ loop\nDECQ R11\nJNZ tap", step)
 	for c := 0; c < 8; c += 2 {
 		g.block("STORE_BYTES_PAIR", func() {
 			g.ins("VPHADDD Y%d, Y%[2]d, Y%[2]d\nVPERMQ $0xd8, Y%[2]d, Y%[2]d\nVPADDD %[3]d(BX), Y%[2]d, Y%[2]d\nVMOVDQU Y%[2]d, %[3]d(DI)", c+1, c, 16*c)
