@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/mezzo-ml/mezzo/examples/models"
 	"github.com/mezzo-ml/mezzo/keras"
@@ -19,13 +20,28 @@ func predictions() []row {
 			predictTransformer(batch), predictResNet(batch), predictMobileNet(batch),
 		)
 	}
-	return append(rows, predictUNet(1), predictBERT(1), predictBERT(8))
+	return append(rows, predictWideMLP(1), predictUNet(1), predictBERT(1), predictBERT(8))
 }
+
+// quantization is how -int8 quantizes a model: "" not at all, "dynamic" the inputs of
+// products as they come, "static" those of convolutions by calibration, too.
+func quantization(convolutions bool) string {
+	switch {
+	case !*int8s:
+		return ""
+	case convolutions:
+		return "static"
+	}
+	return "dynamic"
+}
+
+// convolutional is the models with convolutions.
+var convolutional = []string{"cnn", "text", "resnet20", "mobilenet", "unet"}
 
 // predict makes a row of Model.Predict for batch samples, each of macs multiplications;
 // make returns the model and a batch.
 func predict(name string, batch, macs int, s spec, make func() (*keras.Model, *keras.Tensor, error)) row {
-	s["kind"], s["batch"], s["model"], s["int8"] = "predict", batch, name, *int8s
+	s["kind"], s["batch"], s["model"], s["int8"] = "predict", batch, name, quantization(slices.Contains(convolutional, name))
 	return row{
 		name: fmt.Sprintf("predict-%s-b%d", name, batch), spec: s, flops: 2 * float64(batch*macs),
 		build: func(ctx context.Context) (func() error, error) {
@@ -53,10 +69,17 @@ func predict(name string, batch, macs int, s spec, make func() (*keras.Model, *k
 	}
 }
 
-func predictMLP(batch int) row {
-	sizes := []int{784, 512, 512, 10}
-	macs := 784*512 + 512*512 + 512*10
-	return predict("mlp", batch, macs, spec{"sizes": sizes}, func() (*keras.Model, *keras.Tensor, error) {
+func predictMLP(batch int) row { return predictDense("mlp", batch, 784, 512, 512, 10) }
+
+// predictWideMLP is limited by the memory that its 20 million weights are read from.
+func predictWideMLP(batch int) row { return predictDense("mlp4096", batch, 784, 4096, 4096, 10) }
+
+func predictDense(name string, batch int, sizes ...int) row {
+	macs := 0
+	for i, n := range sizes[1:] {
+		macs += sizes[i] * n
+	}
+	return predict(name, batch, macs, spec{"sizes": sizes}, func() (*keras.Model, *keras.Tensor, error) {
 		m := keras.Sequential()
 		for i, units := range sizes[1:] {
 			l := &layers.Dense{Units: units, Activation: "relu"}

@@ -18,7 +18,7 @@ func (e *exporter) lower() error {
 	live := e.live()
 	for _, v := range e.graph.Values {
 		e.path = v.Path
-		if v.Op != op.Param && live[v] {
+		if _, done := e.names[v]; v.Op != op.Param && live[v] && !done {
 			e.value(v)
 		}
 		if e.err != nil {

@@ -73,30 +73,20 @@ func (e *exporter) cropped(x string, v *ir.Value) (y string, low, high []int) {
 	return x, low, high
 }
 
-// lowerQuantizedConv writes the kernels in int8, and quantizes and dequantizes the input
-// around a Conv of floats. ONNX's scales are the reciprocals of Mezzo's.
-func lowerQuantizedConv(e *exporter, v, twin *ir.Value, in []string) string {
-	if d := v.Args[0].Type.DType; d != dtype.Float32 {
-		e.fail("it quantizes %v, which ONNX has no node for; export a model that was quantized under float32", d)
-	}
-	last := len(v.Type.Shape) - 1
-	step := e.emit("Reciprocal", in[3:4])
-	x := e.emit("QuantizeLinear", []string{in[0], step, in[4]})
-	x = e.emit("DequantizeLinear", []string{x, step, in[4]})
-	w := e.emit("DequantizeLinear", []string{in[1], e.emit("Reciprocal", in[2:3])}, intAttr("axis", last))
-	return lowerConv(e, v, twin, []string{x, w})
-}
-
 func lowerConv(e *exporter, v, _ *ir.Value, in []string) string {
 	n := len(v.Type.Shape) - 2
 	first, last := channels(n)
 	x, low, high := e.cropped(in[0], v)
 	x = e.transpose(x, first...)
 	w := e.transpose(in[1], kernelFirst(n)...)
-	kernel := v.Args[1].Type.Shape[:n]
-	y := e.product("Conv", v, []string{x, w}, intsAttr("kernel_shape", kernel), intsAttr("strides", v.Attr.Stride),
-		intsAttr("dilations", v.Attr.Dilation), intsAttr("pads", slices.Concat(low, high)), intAttr("group", max(v.Attr.Groups, 1)))
-	return e.transpose(y, last...)
+	return e.transpose(e.product("Conv", v, []string{x, w}, convAttrs(v, low, high)...), last...)
+}
+
+// convAttrs returns the attributes of the convolution v with some padding.
+func convAttrs(v *ir.Value, low, high []int) []*attribute {
+	kernel := v.Args[1].Type.Shape[:len(low)]
+	return []*attribute{intsAttr("kernel_shape", kernel), intsAttr("strides", v.Attr.Stride),
+		intsAttr("dilations", v.Attr.Dilation), intsAttr("pads", slices.Concat(low, high)), intAttr("group", max(v.Attr.Groups, 1))}
 }
 
 // lowerConvTranspose lowers the gradient of a convolution by its input, which is a

@@ -29,6 +29,7 @@ type exporter struct {
 	counts        map[string]int       // of names with a number
 	initializerOf map[*tensor.Variable]string
 	constants     map[string]string // names of constant nodes by their bytes
+	quantized     map[string]string // names of values that were quantized
 	batch         string            // name of the int64[1] with the size of the batch
 	path          string            // of the value that is being lowered
 	err           error             // the first one
@@ -85,7 +86,7 @@ func newExporter(m *keras.Model, o ExportOptions) (*exporter, error) {
 	e := &exporter{
 		graph: both[0].Graph, inputs: both[0].Inputs, twin: map[*ir.Value]*ir.Value{}, uses: map[*ir.Value]int{}, g: &graphProto{name: m.Name()},
 		names: map[*ir.Value]string{}, taken: map[string]bool{}, counts: map[string]int{},
-		initializerOf: map[*tensor.Variable]string{}, constants: map[string]string{},
+		initializerOf: map[*tensor.Variable]string{}, constants: map[string]string{}, quantized: map[string]string{},
 	}
 	a, b := both[0].Graph.Values, both[1].Graph.Values
 	for i, v := range a {

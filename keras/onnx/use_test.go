@@ -10,10 +10,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
@@ -487,5 +489,100 @@ func TestExportQuantized(t *testing.T) {
 	}
 	if int8s != 2 {
 		t.Errorf("%d kernels are int8, want 2", int8s)
+	}
+}
+
+// TestExportQuantizedForm: the file has the form that runtimes turn into convolutions of
+// integers. Every operand of a Conv is dequantized next to it, by constants; batch
+// normalization is in the steps of the kernels, and where the result is quantized, directly or
+// behind ReLU and maximum pooling, the bias is int32 with the step of the sums.
+func TestExportQuantizedForm(t *testing.T) {
+	normalized := func() *layers.BatchNormalization {
+		return &layers.BatchNormalization{GammaInitializer: "random_normal", BetaInitializer: "random_normal"}
+	}
+	m := keras.Sequential(
+		&layers.Conv2D{Filters: 5, KernelSize: layers.PerAxis{3}, Padding: "same", UseBias: new(false)}, normalized(), &layers.ReLU{}, &layers.MaxPooling2D{},
+		&layers.Conv2D{Filters: 4, KernelSize: layers.PerAxis{3}, Activation: "relu", BiasInitializer: "random_normal"},
+		&layers.Conv2D{Filters: 3, KernelSize: layers.PerAxis{1}}, normalized(), &layers.Flatten{}, &layers.Dense{Units: 3})
+	x := sample([]op.Type{parseType("float32[4 9 8 3]")}, 4)
+	if err := m.Build(9, 8, 3); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.QuantizeStatic(context.Background(), keras.FromTensors(x, nil, nil).Batch(2), keras.CalibrationConfig{Filters: []string{"conv"}}); err != nil {
+		t.Fatal(err)
+	}
+	// The bias is rounded to a step of the sums, a number between two integers may become
+	// either, and a step is 1/255 of a range.
+	roundTrip(t, "quantized", m, ExportOptions{}, x, 1e-2)
+	var b bytes.Buffer
+	if err := Write(&b, m, ExportOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := decodeModel(b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, readers, constants := map[string]*nodeProto{}, map[string]int{}, map[string]*tensorProto{}
+	for _, i := range p.graph.initializers {
+		constants[i.name] = i
+	}
+	for _, n := range p.graph.nodes {
+		for _, s := range n.in {
+			readers[s]++
+		}
+		for _, s := range n.out {
+			if from[s] = n; n.op == "Constant" {
+				constants[s] = n.attr("value").t
+			}
+		}
+		if slices.Contains([]string{"Mul", "Sub", "Reciprocal"}, n.op) {
+			t.Errorf("%s is left", n.name)
+		}
+	}
+	constant := func(name string, typ int64) *tensorProto {
+		c := constants[name]
+		if c == nil || int64(c.typ) != typ {
+			t.Fatalf("%s is no constant of %s", name, typeName(typ))
+		}
+		return c
+	}
+	dequantized := func(name string) *nodeProto {
+		n := from[name]
+		if n == nil || n.op != "DequantizeLinear" || readers[name] != 1 {
+			t.Fatalf("%s is not dequantized for one reader", name)
+		}
+		return n
+	}
+	convs := 0
+	for _, n := range p.graph.nodes {
+		if n.op != "Conv" {
+			continue
+		}
+		convs++
+		input, kernel := dequantized(n.in[0]), dequantized(n.in[1])
+		q := from[input.in[0]]
+		if q == nil || q.op != "QuantizeLinear" || !slices.Equal(q.in[1:], input.in[1:]) {
+			t.Errorf("%s: the input is not quantized as it is dequantized", n.name)
+		}
+		constant(input.in[2], typeUint8)
+		step := dtype.View[float32](constant(input.in[1], typeFloat).raw)[0]
+		if w := constant(kernel.in[0], typeInt8); len(w.dims) != 4 || kernel.attr("axis").i != 0 {
+			t.Errorf("%s: the kernels are %v", n.name, w.dims)
+		}
+		steps := dtype.View[float32](constant(kernel.in[1], typeFloat).raw)
+		if last := convs == 3; last {
+			constant(n.in[2], typeFloat)
+			continue
+		}
+		bias := dequantized(n.in[2])
+		constant(bias.in[0], typeInt32)
+		for o, s := range dtype.View[float32](constant(bias.in[1], typeFloat).raw) {
+			if s != step*steps[o] || !(s > 0) {
+				t.Errorf("%s: step %d of the bias is %v, want %v times %v", n.name, o, s, step, steps[o])
+			}
+		}
+	}
+	if convs != 3 {
+		t.Errorf("%d convolutions, want 3", convs)
 	}
 }

@@ -264,7 +264,7 @@ def mobilenet(s):
     return classifier(s, 96, *blocks, channels=i, classes=100)
 
 
-MODELS = {"mlp": mlp, "cnn": cnn, "recurrent": recurrent, "unet": unet, "bert": bert, "text": text, "bigru": bigru,
+MODELS = {"mlp": mlp, "mlp4096": mlp, "cnn": cnn, "recurrent": recurrent, "unet": unet, "bert": bert, "text": text, "bigru": bigru,
           "transformer": transformer, "resnet20": resnet20, "mobilenet": mobilenet}
 
 
