@@ -101,7 +101,12 @@ func TestRequantize(t *testing.T) {
 						attr := op.Attr{Stride: []int{l.stride, l.stride}, Dilation: []int{1, 1}, Low: []int{pad, pad}, High: []int{pad, pad}}
 						kernel := randomArray(rng, dtype.Int8, l.window, l.window, channels, l.outs)
 						scales := arrayOf(dtype.Float32, op.Shape{l.outs}, func(i int) float64 { return 100 + float64(i) })
-						scale, zero := arrayOf(dtype.Float32, op.Shape{}, func(int) float64 { return 40 }), arrayOf(dtype.Int8, op.Shape{}, func(int) float64 { return float64(17*i - 128) })
+						scale, zero := arrayOf(dtype.Float32, op.Shape{}, func(int) float64 { return 40 }), arrayOf(dtype.Int8, op.Shape{}, func(int) float64 {
+							if i == 1 {
+								return -128 // as behind a ReLU
+							}
+							return float64(17*i - 120)
+						})
 						y := record(t, g, op.QuantizedConv, attr, x, input(kernel), input(scales), input(scale), input(zero))
 						x = l.epilogue(rec, y, input(randomArray(rng, d, l.outs)))
 						channels = l.outs

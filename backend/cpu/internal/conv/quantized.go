@@ -3,6 +3,7 @@ package conv
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend"
@@ -14,6 +15,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 // quantizedConv is op.QuantizedConv by implicit GEMM on 8-bit integers. A chunk is some rows
@@ -50,8 +52,10 @@ type quantizedConv struct {
 	rows        int    // of the result, in a chunk
 	strip       int    // pixels whose sums are computed before they are stored
 	ld          int    // of the sums
-	period      int    // elements of rescales
-	atSums      int    // in scratch memory
+	period      int    // elements of rescales and of biases
+	bias        int    // position of the bias if it is all of the epilogue but perhaps for a ReLU, or -1
+	relu        bool
+	atSums      int // in scratch memory
 	atFloats    int
 	atPixels    int
 	pack, slide quantizedPass
@@ -103,7 +107,8 @@ func NewQuantized(b *exec.Builder, v *ir.Value) exec.Kernel {
 		k.ld *= k.groups
 	}
 	k.period = k.outs * max(512/max(k.outs, 1), 1)
-	b.ReserveShared(4 * k.period)
+	b.ReserveShared(2 * 4 * k.period)
+	k.bias, k.relu = biasOf(b, v)
 	var scratch tiling.Layout
 	k.atPixels = scratch.Take(k.staged(k.rows) + k.set.MR()*k.apart + k.run + k.set.Deep + 64)
 	k.atSums = scratch.Take(4 * (k.strip + k.set.MR()*k.side) * tiling.CeilDiv(k.ld, k.side))
@@ -210,6 +215,7 @@ func (k *quantizedConv) Run(r *exec.Run) {
 	if k.Batch*k.OutSize*k.outs == 0 {
 		return
 	}
+	k.fillBiases(r)
 	if _, good := r.PackedMemory(k.place, k.keep, k.b, k.zero); !good {
 		r.Parallel(&k.pack, k.groups*k.panels, k.groups*k.panels*k.panelBytes)
 	}
@@ -386,8 +392,68 @@ func (k *quantizedConv) take(n int) (gemm.BytesKernel, int) {
 	panic("unreachable")
 }
 
+// biasOf returns the position of the bias of v, a QuantizedConv with Attr.Requantize, if its
+// epilogue is one sum with a vector, and perhaps a ReLU; -1 otherwise.
+func biasOf(b *exec.Builder, v *ir.Value) (at int, relu bool) {
+	body, outs := v.Attr.Body, v.Type.Shape[len(v.Type.Shape)-1]
+	if !v.Attr.Requantize || body == nil || len(body.Inputs) != 2 || body.Inputs[0] != dtype.Float32 || body.Inputs[1] != dtype.Float32 {
+		return -1, false
+	}
+	x := v.Args[v.Op.Info().Args]
+	s := x.Type.Shape
+	sum := body.Code[0]
+	relu = len(body.Code) == 2 && body.Code[1].Op == op.Relu && body.Code[1].DType == dtype.Float32 && body.Code[1].Args[0] == 2
+	switch {
+	case len(body.Code) > 1 && !relu, sum.Op != op.Add, sum.DType != dtype.Float32, min(sum.Args[0], sum.Args[1]) != 0, max(sum.Args[0], sum.Args[1]) != 1:
+		return -1, false
+	case len(s) == 0, s.Size() != outs, s[len(s)-1] != outs:
+		return -1, false
+	}
+	return b.At(x), relu
+}
+
+// fillBiases repeats the bias in shared memory.
+func (k *quantizedConv) fillBiases(r *exec.Run) {
+	if k.bias < 0 {
+		return
+	}
+	to, from := k.biases(r), lanes.ViewOf[float32](r.Values[k.bias], k.outs)
+	for n := copy(to, from); n < len(to); n *= 2 {
+		copy(to[n:], to[:n])
+	}
+}
+
+func (k *quantizedConv) biases(r *exec.Run) []float32 {
+	return lanes.ViewOf[float32](r.Shared[4*k.period:], k.period)
+}
+
+// storeAtOnce quantizes the sums of n pixels in one loop, and reports whether it can. A ReLU
+// is a lower bound of 0, which NaN becomes, too, so the zero point must be the integer that
+// NaN becomes without.
+func (k *quantizedConv) storeAtOnce(r *exec.Run, w *exec.Worker, pixel, n int) bool {
+	set := vec.Current()
+	if k.bias < 0 || set == nil {
+		return false
+	}
+	scale, zero := k.outQuantization(r)
+	low, high := float32(-128-zero), float32(127-zero)
+	if k.relu && !(low == 0 && scale > 0 && scale <= math.MaxFloat32) {
+		return false
+	}
+	rescales, biases := k.rescales(r), k.biases(r)
+	dst := r.Values[k.dst][pixel*k.outs:][:n*k.outs]
+	k.eachRun(len(dst), func(at, to, sums, channel int) {
+		x := lanes.ViewOf[int32](w.Scratch[k.atSums+4*sums:], to-at)
+		set.RequantizeI32(dst[at:to], x, rescales[channel:], biases[channel:], scale, low, high, zero)
+	})
+	return true
+}
+
 // store rescales the sums of n pixels and stores them, or what follows.
 func (k *quantizedConv) store(r *exec.Run, w *exec.Worker, pixel, n int) {
+	if k.requantize && k.storeAtOnce(r, w, pixel, n) {
+		return
+	}
 	elements := n * k.outs
 	values := lanes.ViewOf[float32](w.Scratch[k.atFloats:], elements)
 	var product []byte
@@ -397,7 +463,7 @@ func (k *quantizedConv) store(r *exec.Run, w *exec.Worker, pixel, n int) {
 	} else if k.to == dtype.Float32 && !k.requantize {
 		values = lanes.ViewOf[float32](r.Values[k.dst][pixel*k.outs*4:], elements)
 	}
-	k.rescale(r, w, values, n)
+	k.rescale(r, w, values)
 	switch {
 	case k.requantize:
 		k.storeQuantized(r, w, pixel*k.outs, values, product)
@@ -428,26 +494,39 @@ func (k *quantizedConv) storeQuantized(r *exec.Run, w *exec.Worker, at int, valu
 			lanes.ToF32(values, to, d)
 		}
 	}
-	scale, zero := lanes.ViewOf[float32](r.Values[k.outScale], 1)[0], int32(int8(r.Values[k.outZero][0]))
+	scale, zero := k.outQuantization(r)
 	lanes.Quantize(r.Values[k.dst][at:at+n], values, scale, float32(-128-zero), float32(127-zero), zero)
 }
 
-// rescale converts the sums of n pixels to float32 and rescales them.
-func (k *quantizedConv) rescale(r *exec.Run, w *exec.Worker, values []float32, n int) {
+// outQuantization returns the scale and the zero point of the result.
+func (k *quantizedConv) outQuantization(r *exec.Run) (scale float32, zero int32) {
+	return lanes.ViewOf[float32](r.Values[k.outScale], 1)[0], int32(int8(r.Values[k.outZero][0]))
+}
+
+// rescale converts the sums of the pixels of values to float32 and rescales them.
+func (k *quantizedConv) rescale(r *exec.Run, w *exec.Worker, values []float32) {
+	rescales := k.rescales(r)
+	k.eachRun(len(values), func(at, to, sums, channel int) {
+		scaleSums(values[at:to], w.Scratch[k.atSums+4*sums:], rescales[channel:])
+	})
+}
+
+// eachRun calls f for the runs of n elements of the result whose sums are contiguous: from
+// one element to another, where their sums begin, and the channel of the first.
+func (k *quantizedConv) eachRun(n int, f func(at, to, sums, channel int)) {
 	// Columns of a group, or of pixels side by side, are contiguous in the result.
-	rescales, width := k.rescales(r), k.side*k.outsPerGroup
+	width := k.side * k.outsPerGroup
 	if width == k.ld {
-		for at := 0; at < len(values); at += k.period {
-			part := values[at:min(at+k.period, len(values))]
-			scaleSums(part, w.Scratch[k.atSums+4*at:], rescales)
+		for at := 0; at < n; at += k.period {
+			f(at, min(at+k.period, n), at, 0)
 		}
 		return
 	}
 	each := k.panels * gemm.ByteColumns
-	for row := range tiling.CeilDiv(n, k.side) {
+	for row := 0; row*k.side*k.outs < n; row++ {
 		for g := range k.groups {
 			at := row*k.side*k.outs + g*k.outsPerGroup
-			scaleSums(values[at:min(at+width, len(values))], w.Scratch[k.atSums+4*(row*k.ld+g*each):], rescales[g*k.outsPerGroup:])
+			f(at, min(at+width, n), row*k.ld+g*each, g*k.outsPerGroup)
 		}
 	}
 }

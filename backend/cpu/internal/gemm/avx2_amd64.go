@@ -76,6 +76,11 @@ func bytesAVX2Row(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b un
 //go:noescape
 func wordsAVX2Row(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
 
+// wordsAVX2Rows2 is a BytesKernel of two rows of int8 by panels of int16.
+//
+//go:noescape
+func wordsAVX2Rows2(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+
 // dotsF324AVX2 is Dots of 4 rows of float32.
 //
 //go:noescape

@@ -553,6 +553,61 @@ loop:
 	STORE_BYTES_PAIR(Y7, Y6, 96)
 	RETURN
 
+// MADD_WORDS_2 is MADD_WORDS for two rows of A.
+#define MADD_WORDS_2(off, y, y2, y3, y4) \
+	VMOVDQU off(DX), y; \
+	VPMADDWD y, Y8, y2; \
+	VPMADDWD y, Y9, y; \
+	VPADDD y2, y3, y3; \
+	VPADDD y, y4, y4
+
+// func wordsAVX2Rows2(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+TEXT ·wordsAVX2Rows2(SB), NOSPLIT, $0-64
+	LOAD_BYTES_ARGS
+	LEAQ 128(BX), SI
+	MOVQ $2, R9
+half:
+	MOVQ taps+0(FP), R10
+	MOVQ n+8(FP), R11
+	MOVQ SI, DX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+tap:
+	NEXT_TAP
+loop:
+	VPBROADCASTD (AX), X8
+	VPBROADCASTD (AX)(R12*1), X9
+	VPMOVSXBW X8, Y8
+	VPMOVSXBW X9, Y9
+	MADD_WORDS_2(0, Y10, Y12, Y0, Y4)
+	MADD_WORDS_2(32, Y11, Y13, Y1, Y5)
+	MADD_WORDS_2(64, Y10, Y12, Y2, Y6)
+	MADD_WORDS_2(96, Y11, Y13, Y3, Y7)
+	ADDQ $4, AX
+	ADDQ $256, DX
+	DECQ CX
+	JNZ loop
+	DECQ R11
+	JNZ tap
+	STORE_BYTES_PAIR(Y1, Y0, 0)
+	STORE_BYTES_PAIR(Y3, Y2, 32)
+	ADDQ R8, DI
+	STORE_BYTES_PAIR(Y5, Y4, 0)
+	STORE_BYTES_PAIR(Y7, Y6, 32)
+	SUBQ R8, DI
+	ADDQ $64, DI
+	ADDQ $64, BX
+	ADDQ $128, SI
+	DECQ R9
+	JNZ half
+	RETURN
+
 // DOTS_F32_2_AVX2 multiplies columns of a row by those of x.
 #define DOTS_F32_2_AVX2(row, sum0, sum1) \
 	VMOVUPS row, Y10; \

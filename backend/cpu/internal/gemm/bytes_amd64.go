@@ -9,7 +9,7 @@ import (
 // Kernels on 8-bit integers. Products on tile registers have 16 rows at least.
 var (
 	BytesAVX2 = &Bytes{Algorithm: "avx2", Deep: 4, Rows: []BytesKernel{1: bytesAVX2Row}}
-	WordsAVX2 = &Bytes{Algorithm: "avx2-words", Deep: 4, Wide: true, Rows: []BytesKernel{1: wordsAVX2Row}}
+	WordsAVX2 = &Bytes{Algorithm: "avx2-words", Deep: 4, Wide: true, Rows: []BytesKernel{1: wordsAVX2Row, 2: wordsAVX2Rows2}}
 	BytesVNNI = &Bytes{Algorithm: "vnni", Offset: 128, Deep: 16, Rows: []BytesKernel{1: bytesVNNI1, 4: bytesVNNI4, 8: bytesVNNI8, 12: bytesVNNI12}}
 	BytesAMX  = &Bytes{Algorithm: "amx", Deep: 64, Rows: []BytesKernel{32: bytesAMX32}, Pad: true, Begin: beginAMX, End: releaseAMX}
 )

@@ -165,6 +165,51 @@ TEXT ·quantizeAVX2(SB), NOSPLIT, $192-40
 done:
 	RETURN
 
+// requantizeI32: dst[i] = byte(int32(min(max((float32(a[i])*b[i]+c[i])*s, lo), hi), to nearest even) + z), lo of NaN
+// func requantizeI32AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
+TEXT ·requantizeI32AVX2(SB), NOSPLIT, $256-56
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), DX
+	MOVQ c+24(FP), R8
+	VBROADCASTSS s+32(FP), Y12
+	VBROADCASTSS lo+36(FP), Y13
+	VBROADCASTSS hi+40(FP), Y14
+	VBROADCASTSS z+44(FP), Y15
+	MOVQ n+48(FP), CX
+	LOOP
+	VMOVUPS (DX)(AX*4), Y1
+	VMOVUPS (SI)(AX*4), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y1, Y0, Y0
+	VMOVUPS (R8)(AX*4), Y1
+	VADDPS Y1, Y0, Y0
+	VMULPS Y12, Y0, Y0
+	VMAXPS Y13, Y0, Y0
+	VMINPS Y14, Y0, Y0
+	VCVTPS2DQ Y0, Y0
+	VPADDD Y15, Y0, Y0
+	STORE_BYTES((DI)(AX*1))
+	LOOP_END
+	LOAD_REST_F32(Y1, 64, DX, copy1)
+	VMOVUPS convert<>+0(SB), Y0
+	VMOVUPS Y0, 32(SP)
+	COPY_IN_32(SI, copy2, 32)
+	VMOVUPS 32(SP), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y1, Y0, Y0
+	LOAD_REST_F32(Y1, 96, R8, copy3)
+	VADDPS Y1, Y0, Y0
+	VMULPS Y12, Y0, Y0
+	VMAXPS Y13, Y0, Y0
+	VMINPS Y14, Y0, Y0
+	VCVTPS2DQ Y0, Y0
+	VPADDD Y15, Y0, Y0
+	STORE_BYTES((SP))
+	COPY_OUT_8(copy4)
+done:
+	RETURN
+
 // scaleI32: dst[i] = float32(a[i]) * b[i]
 // func scaleI32AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·scaleI32AVX2(SB), NOSPLIT, $96-32

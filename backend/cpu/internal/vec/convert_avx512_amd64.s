@@ -130,6 +130,47 @@ TEXT ·quantizeAVX512(SB), NOSPLIT, $0-40
 done:
 	RETURN
 
+// requantizeI32: dst[i] = byte(int32(min(max((float32(a[i])*b[i]+c[i])*s, lo), hi), to nearest even) + z), lo of NaN
+// func requantizeI32AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
+TEXT ·requantizeI32AVX512(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), DX
+	MOVQ c+24(FP), R8
+	VBROADCASTSS s+32(FP), Z12
+	VBROADCASTSS lo+36(FP), Z13
+	VBROADCASTSS hi+40(FP), Z14
+	VBROADCASTSS z+44(FP), Z15
+	MOVQ n+48(FP), CX
+	LOOP
+	VMOVUPS (DX)(AX*4), Z1
+	VMOVUPS (SI)(AX*4), Z0
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z1, Z0, Z0
+	VMOVUPS (R8)(AX*4), Z1
+	VADDPS Z1, Z0, Z0
+	VMULPS Z12, Z0, Z0
+	VMAXPS Z13, Z0, Z0
+	VMINPS Z14, Z0, Z0
+	VCVTPS2DQ Z0, Z0
+	VPADDD Z15, Z0, Z0
+	VPMOVDB Z0, (DI)(AX*1)
+	LOOP_END
+	VMOVUPS.Z (DX)(AX*4), K7, Z1
+	VMOVUPS.Z (SI)(AX*4), K7, Z0
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z1, Z0, Z0
+	VMOVUPS.Z (R8)(AX*4), K7, Z1
+	VADDPS Z1, Z0, Z0
+	VMULPS Z12, Z0, Z0
+	VMAXPS Z13, Z0, Z0
+	VMINPS Z14, Z0, Z0
+	VCVTPS2DQ Z0, Z0
+	VPADDD Z15, Z0, Z0
+	VPMOVDB Z0, K7, (DI)(AX*1)
+done:
+	RETURN
+
 // scaleI32: dst[i] = float32(a[i]) * b[i]
 // func scaleI32AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·scaleI32AVX512(SB), NOSPLIT, $0-32

@@ -244,6 +244,71 @@ loop:
 done:
 	RET
 
+#define ADVANCE_1444(n) \
+	ADD $n, R0; \
+	ADD $(4*n), R1; \
+	ADD $(4*n), R2; \
+	ADD $(4*n), R3
+
+// requantizeI32: dst[i] = byte(int32(min(max((float32(a[i])*b[i]+c[i])*s, lo), hi), to nearest even) + z), lo of NaN
+// func requantizeI32NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
+TEXT ·requantizeI32NEON(SB), NOSPLIT, $0-56
+	MOVD dst+0(FP), R0
+	MOVD a+8(FP), R1
+	MOVD b+16(FP), R2
+	MOVD c+24(FP), R3
+	FMOVS s+32(FP), F12
+	VDUP V12.S[0], V12.S4
+	FMOVS lo+36(FP), F13
+	VDUP V13.S[0], V13.S4
+	FMOVS hi+40(FP), F14
+	VDUP V14.S[0], V14.S4
+	FMOVS z+44(FP), F15
+	VDUP V15.S[0], V15.S4
+	MOVD n+48(FP), R8
+	SUBS $4, R8
+	BLT rest
+loop:
+	FMOVQ (R2), F1
+	FMOVQ (R1), F0
+	SCVTF_S4(0, 0)
+	FMUL_S4(1, 0, 0)
+	FMOVQ (R3), F1
+	FADD_S4(1, 0, 0)
+	FMUL_S4(12, 0, 0)
+	FCMGT_S4(13, 0, 28)
+	VBIF V28.B16, V13.B16, V0.B16
+	FCMGT_S4(0, 14, 28)
+	VBIF V28.B16, V14.B16, V0.B16
+	FCVTNS_S4(0, 0)
+	VADD V15.S4, V0.S4, V0.S4
+	XTN_H4(0, 28)
+	XTN_B8(28, 28)
+	FMOVS F28, (R0)
+	ADVANCE_1444(4)
+	LOOP_OF_REST
+	FMOVS (R2), F1
+	FMOVS (R1), F0
+	SCVTF_S4(0, 0)
+	FMUL_S4(1, 0, 0)
+	FMOVS (R3), F1
+	FADD_S4(1, 0, 0)
+	FMUL_S4(12, 0, 0)
+	FCMGT_S4(13, 0, 28)
+	VBIF V28.B16, V13.B16, V0.B16
+	FCMGT_S4(0, 14, 28)
+	VBIF V28.B16, V14.B16, V0.B16
+	FCVTNS_S4(0, 0)
+	VADD V15.S4, V0.S4, V0.S4
+	XTN_H4(0, 28)
+	XTN_B8(28, 28)
+	VST1 V28.B[0], (R0)
+	ADVANCE_1444(1)
+	SUBS $1, R8
+	BNE last
+done:
+	RET
+
 // SCALE_I32_VECTOR is what scaleI32 does to a vector: dst[i] = float32(a[i]) * b[i].
 #define SCALE_I32_VECTOR(off) \
 	FMOVQ off(R2), F1; \

@@ -82,6 +82,8 @@ type loops struct {
 	bf16FromF32 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = byte(int32(min(max(a[i]*s, lo), hi), to nearest even) + z), lo of NaN
 	quantize func(dst unsafe.Pointer, a unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
+	// dst[i] = byte(int32(min(max((float32(a[i])*b[i]+c[i])*s, lo), hi), to nearest even) + z), lo of NaN
+	requantizeI32 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
 	// dst[i] = float32(a[i]) * b[i]
 	scaleI32 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 	// dst[i] += float32(a[i])

@@ -61,3 +61,34 @@ func TestScaleI32(t *testing.T) {
 		}
 	}
 }
+
+// TestRequantizeI32: the bits are those of ScaleI32, a sum and Quantize.
+func TestRequantizeI32(t *testing.T) {
+	inf := float32(math.Inf(1))
+	special := []int32{0, 1, -1, math.MaxInt32, math.MinInt32, 1<<24 + 1, -1<<24 - 1, 12345, 70, -33, 250, -600}
+	biases := []float32{0, 0.25, -3.5, 1e9, inf, -inf, float32(math.NaN()), 17.125, -1e-3}
+	for name, v := range sets() {
+		for n := range 70 {
+			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
+				a, b, c := make([]int32, n), make([]float32, n), make([]float32, n)
+				got, want, x := make([]byte, n+1), make([]byte, n), make([]float32, n)
+				for i := range a {
+					a[i], b[i], c[i] = special[(i*5+n)%len(special)], float32(i-9)*0.37, biases[(i*2+n)%len(biases)]
+				}
+				got[n] = 77
+				v.RequantizeI32(got[:n], a, b, c, 0.7, -130, 125, 130)
+				v.ScaleI32(x, a, b)
+				v.Add(x, x, c)
+				v.Quantize(want, x, 0.7, -130, 125, 130)
+				for i := range want {
+					if got[i] != want[i] {
+						t.Errorf("element %d, %d·%g+%g: got %d, want %d", i, a[i], b[i], c[i], got[i], want[i])
+					}
+				}
+				if got[n] != 77 {
+					t.Error("writes behind the end")
+				}
+			})
+		}
+	}
+}

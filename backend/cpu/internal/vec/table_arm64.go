@@ -41,6 +41,7 @@ var loopsNEON = loops{
 	f16FromF32:           f16FromF32NEON,
 	bf16FromF32:          bf16FromF32NEON,
 	quantize:             quantizeNEON,
+	requantizeI32:        requantizeI32NEON,
 	scaleI32:             scaleI32NEON,
 	plusF16:              plusF16NEON,
 	plusBF16:             plusBF16NEON,

@@ -110,6 +110,9 @@ type Set struct {
 	// most.
 	Quantize func(dst []byte, a []float32, s, lo, hi float32, z int32)
 
+	// RequantizeI32 is Quantize of float32(a)·b + c, each operation rounded.
+	RequantizeI32 func(dst []byte, a []int32, b, c []float32, s, lo, hi float32, z int32)
+
 	LowPrecisionF16, LowPrecisionBF16 LowPrecision
 
 	Folds[float32]
@@ -246,6 +249,10 @@ func (l *loops) set(lanes int) *Set {
 		},
 		Quantize: func(dst []byte, a []float32, s, lo, hi float32, z int32) {
 			l.quantize(data(dst), data(a[:len(dst)]), s, lo, hi, math.Float32frombits(uint32(z)), len(dst))
+		},
+		RequantizeI32: func(dst []byte, a []int32, b, c []float32, s, lo, hi float32, z int32) {
+			n := len(dst)
+			l.requantizeI32(data(dst), data(a[:n]), data(b[:n]), data(c[:n]), s, lo, hi, math.Float32frombits(uint32(z)), n)
 		},
 		Folds:       foldsOf[float32](l.sum, l.sumSquares, l.largest, l.smallest, l.infinities, l.sumColumns, l.largestColumns, l.smallestColumns),
 		F16:         foldsOf[uint16](l.sumF16, l.sumSquaresF16, l.largestF16, l.smallestF16, l.infinitiesF16, l.sumColumnsF16, l.largestColumnsF16, l.smallestColumnsF16),

@@ -19,6 +19,7 @@ func avx2() *gen {
 	g.family("f32AVX2", 6, []int{2}, avx2Tile)
 	g.bytesAVX2("bytesAVX2Row", false)
 	g.bytesAVX2("wordsAVX2Row", true)
+	g.wordsAVX2("wordsAVX2Rows2")
 	g.vectorProducts("AVX2", "Y", 32)
 	g.avx2Packing()
 	g.avx2Conv()

@@ -137,6 +137,41 @@ func (g *gen) bytesAVX2(name string, wide bool) {
 	g.end()
 }
 
+// wordsAVX2 writes a kernel of two rows of int8 by panels of int16, one half of a panel after
+// the other: loads of the panel, which may lie in L2, serve both rows.
+func (g *gen) wordsAVX2(name string) {
+	g.text(name, bytesParams, "is a BytesKernel of two rows of int8 by panels of int16.")
+	g.loadBytesArgs()
+	g.ins("LEAQ 128(BX), SI\nMOVQ $2, R9")
+	g.label("half")
+	g.ins("MOVQ taps+0(FP), R10\nMOVQ n+8(FP), R11\nMOVQ SI, DX")
+	for i := range 8 {
+		g.ins("VPXOR Y%[1]d, Y%[1]d, Y%[1]d", i)
+	}
+	g.nextTap()
+	g.label("loop")
+	g.ins("VPBROADCASTD (AX), X8\nVPBROADCASTD (AX)(R12*1), X9\nVPMOVSXBW X8, Y8\nVPMOVSXBW X9, Y9")
+	for c := range 4 {
+		g.block("MADD_WORDS_2", func() {
+			g.ins("VMOVDQU %d(DX), Y%d\nVPMADDWD Y%[2]d, Y8, Y%[3]d\nVPMADDWD Y%[2]d, Y9, Y%[2]d", 32*c, 10+c%2, 12+c%2)
+			g.ins("VPADDD Y%d, Y%[2]d, Y%[2]d\nVPADDD Y%[3]d, Y%[4]d, Y%[4]d", 12+c%2, c, 10+c%2, 4+c)
+		})
+	}
+	g.ins("ADDQ $4, AX\nADDQ $256, DX\nDECQ CX\nJNZ loop\nDECQ R11\nJNZ tap")
+	for row := range 2 {
+		for c := 0; c < 4; c += 2 {
+			g.block("STORE_BYTES_PAIR", func() {
+				g.ins("VPHADDD Y%d, Y%[2]d, Y%[2]d\nVPERMQ $0xd8, Y%[2]d, Y%[2]d\nVPADDD %[3]d(BX), Y%[2]d, Y%[2]d\nVMOVDQU Y%[2]d, %[3]d(DI)", 4*row+c+1, 4*row+c, 16*c)
+			})
+		}
+		if row == 0 {
+			g.ins("ADDQ R8, DI")
+		}
+	}
+	g.ins("SUBQ R8, DI\nADDQ $64, DI\nADDQ $64, BX\nADDQ $128, SI\nDECQ R9\nJNZ half")
+	g.end()
+}
+
 // bytesAMX writes a kernel of 32 rows of int8. Tile registers 0 to 3 are the sums, 4 and 5
 // tiles of A, 6 and 7 of the panel: 16 groups of four steps.
 func (g *gen) bytesAMX(name string) {

@@ -15,6 +15,7 @@ var docs = map[string]string{
 	"STORE_BYTES":                  "stores the sums of a row.",
 	"MADD_BYTES":                   "widens four steps of four columns and adds their products with those of A, two sums for each column.",
 	"MADD_WORDS":                   "adds the products of four steps of four columns of int16 with those of A, two sums for each column.",
+	"MADD_WORDS_2":                 "is MADD_WORDS for two rows of A.",
 	"STORE_BYTES_PAIR":             "adds pairs of sums of eight columns and stores them.",
 	"SDOT_COLUMNS":                 "adds the dot products of four columns with two rows.",
 	"SDOT_STEP":                    "loads a group of four steps of a panel and adds its dot products.",

@@ -67,6 +67,7 @@ func convertKernels() []*kernel {
 		unary("f16FromF32", "dst[i] = float16(a[i]), to nearest even", f16, f32, prefetchW),
 		unary("bf16FromF32", "dst[i] = bfloat16(a[i]), to nearest even", bf16, f32, prefetchW),
 		quantizeKernel(),
+		requantizeKernel(),
 		{
 			name: "scaleI32", doc: "dst[i] = float32(a[i]) * b[i]",
 			params: []param{{name: "dst"}, {name: "a", elem: i32}, {name: "b"}},
@@ -91,14 +92,36 @@ func quantizeKernel() *kernel {
 		params: []param{{name: "dst", elem: u8}, {name: "a"}, {name: "s", scalar: true}, {name: "lo", scalar: true}, {name: "hi", scalar: true}, {name: "z", scalar: true}},
 		body: func(a *emitter) {
 			a.load(1, 0)
-			a.op("VMULPS", scalarReg, reg(0), reg(0))
-			a.op("VMAXPS", scalarReg+1, reg(0), reg(0)) // NaN becomes the second operand
-			a.op("VMINPS", scalarReg+2, reg(0), reg(0))
-			a.op("VCVTPS2DQ", reg(0), reg(0))
-			a.op("VPADDD", scalarReg+3, reg(0), reg(0))
-			a.storeBytes()
+			a.quantize()
 		},
 	}
+}
+
+// requantizeKernel is scaleI32, a sum and quantize.
+func requantizeKernel() *kernel {
+	return &kernel{
+		name: "requantizeI32", doc: "dst[i] = byte(int32(min(max((float32(a[i])*b[i]+c[i])*s, lo), hi), to nearest even) + z), lo of NaN",
+		params: []param{{name: "dst", elem: u8}, {name: "a", elem: i32}, {name: "b"}, {name: "c"}, {name: "s", scalar: true}, {name: "lo", scalar: true}, {name: "hi", scalar: true}, {name: "z", scalar: true}},
+		body: func(a *emitter) {
+			a.load(2, 1)
+			a.load(1, 0)
+			with("VMULPS")(a)
+			a.load(3, 1)
+			with("VADDPS")(a)
+			a.quantize()
+		},
+	}
+}
+
+// quantize rounds register 0, times a number and between two others, to integers, adds a
+// fourth number, and stores the low bytes.
+func (a *emitter) quantize() {
+	a.op("VMULPS", scalarReg, reg(0), reg(0))
+	a.op("VMAXPS", scalarReg+1, reg(0), reg(0)) // NaN becomes the second operand
+	a.op("VMINPS", scalarReg+2, reg(0), reg(0))
+	a.op("VCVTPS2DQ", reg(0), reg(0))
+	a.op("VPADDD", scalarReg+3, reg(0), reg(0))
+	a.storeBytes()
 }
 
 // plus adds elements of a 16-bit type to the result.
