@@ -27,8 +27,8 @@ type CalibrationConfig struct {
 }
 
 // QuantizeStatic is [Model.Quantize] of the whole model, convolutions too: kernels of Conv1D,
-// Conv2D and Conv3D become 8-bit integers with a scale for each filter, and their inputs are
-// quantized with one scale and one zero point, which calibration has found (ONNX Runtime:
+// Conv2D, Conv3D and, with DepthMultiplier 1, DepthwiseConv1D and DepthwiseConv2D become 8-bit
+// integers with a scale for each channel of the result, and their inputs are quantized with one scale and one zero point, which calibration has found (ONNX Runtime:
 // quantize_static; Jacob et al. 2018). Dense, EinsumDense and Embedding are those of
 // Quantize, whose inputs are quantized as they come. Sums are int32; bias, normalization
 // and activation are computed on floats while the sums are in the cache.
@@ -63,7 +63,7 @@ func (m *Model) QuantizeStatic(ctx context.Context, d Dataset, c CalibrationConf
 		return err
 	}
 	if len(all) == 0 {
-		return m.errorf("QuantizeStatic: no layer that the filters match has a quantized form; Conv1D, Conv2D, Conv3D, Dense, EinsumDense and Embedding have")
+		return m.errorf("QuantizeStatic: no layer that the filters match has a quantized form; Conv1D, Conv2D, Conv3D, DepthwiseConv1D, DepthwiseConv2D, Dense, EinsumDense and Embedding have")
 	}
 	cal := &calibration{model: m, config: c}
 	for _, l := range all {

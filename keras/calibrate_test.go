@@ -23,6 +23,8 @@ func convModel(t *testing.T, dtype string) *keras.Model {
 		&layers.Conv2D{Filters: 8, KernelSize: layers.PerAxis{3}, Padding: "same", UseBias: new(false), Name: "first"},
 		&layers.BatchNormalization{}, &layers.ReLU{},
 		&layers.Conv2D{Filters: 16, KernelSize: layers.PerAxis{3}, Strides: layers.PerAxis{2}, Activation: "relu", Name: "second"},
+		&layers.DepthwiseConv2D{KernelSize: layers.PerAxis{3}, Padding: "same", UseBias: new(false), Name: "depthwise"},
+		&layers.BatchNormalization{}, &layers.ReLU{},
 		&layers.MaxPooling2D{PoolSize: layers.PerAxis{2}},
 		&layers.Conv2D{Filters: 6, KernelSize: layers.PerAxis{1}, Groups: new(2), Activation: "tanh"},
 		&layers.Reshape{TargetShape: []int{4, 6}},
@@ -65,7 +67,7 @@ func TestQuantizeStatic(t *testing.T) {
 					t.Errorf("the squares of the errors are %g of the squares", wrong/square)
 				}
 				for _, l := range m.Layers() {
-					want := map[string]string{"Conv2D": "int8_static_from_" + name, "Conv1D": "int8_static_from_" + name, "Dense": "int8_from_" + name}[layers.Class(l)]
+					want := map[string]string{"Conv2D": "int8_static_from_" + name, "Conv1D": "int8_static_from_" + name, "DepthwiseConv2D": "int8_static_from_" + name, "Dense": "int8_from_" + name}[layers.Class(l)]
 					if got := layers.BaseOf(l).Policy().Name; want != "" && got != want {
 						t.Errorf("layer %s has policy %s, want %s", layers.BaseOf(l).Path(), got, want)
 					}
@@ -232,7 +234,7 @@ func TestQuantizeStaticErrors(t *testing.T) {
 			t.Errorf("%v: got error %v", r, err)
 		}
 	}
-	if err := layers.QuantizeStatic(&layers.Dense{}, 0, 1); err == nil || !strings.Contains(err.Error(), "Dense has no statically quantized form; Conv1D, Conv2D and Conv3D have") {
+	if err := layers.QuantizeStatic(&layers.Dense{}, 0, 1); err == nil || !strings.Contains(err.Error(), "Dense has no statically quantized form; Conv1D, Conv2D, Conv3D and, with DepthMultiplier 1, DepthwiseConv1D and DepthwiseConv2D have") {
 		t.Errorf("got error %v", err)
 	}
 }
@@ -253,7 +255,7 @@ func TestQuantizeStaticStale(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := predicted(t, m, x)
-	for _, name := range []string{"second/inputs_zero_point", "first/inputs_scale", "first/kernel_scale", "batch_normalization/gamma", "first/kernel"} {
+	for _, name := range []string{"second/inputs_zero_point", "first/inputs_scale", "first/kernel_scale", "batch_normalization/gamma", "first/kernel", "depthwise/kernel", "depthwise/kernel_scale", "depthwise/inputs_zero_point"} {
 		for _, w := range m.Weights() {
 			if w.Name() != name {
 				continue

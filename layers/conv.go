@@ -127,8 +127,8 @@ func (l *Conv3D) CheckInput(in ...Shape) error { return l.conv.check(3, in) }
 // Call computes the layer on x.
 func (l *Conv1D) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	x = l.conv.windows.Field.ChannelsLast(x)
-	if s := l.conv.static; s != nil {
-		return l.conv.close(l.conv.windows.QuantizedConv(x, l.kernel.Variable.Value(), s.scale.Value(), s.inputsScale.Value(), s.inputsZeroPoint.Variable.Value(), l.groups))
+	if l.conv.static != nil {
+		return l.conv.close(l.conv.quantized(x, l.kernel.Variable.Value(), l.groups))
 	}
 	return l.conv.close(l.conv.conv(x, l.kernel.Value(), l.groups))
 }

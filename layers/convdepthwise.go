@@ -84,7 +84,12 @@ func (l *DepthwiseConv2D) CheckInput(in ...Shape) error { return l.conv.check(2,
 
 // Call computes the layer on x.
 func (l *DepthwiseConv1D) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
-	return l.conv.close(l.conv.depthwise(l.conv.windows.Field.ChannelsLast(x), l.kernel))
+	x = l.conv.windows.Field.ChannelsLast(x)
+	if l.conv.static != nil {
+		kernel := l.kernel.Variable.Value().Reshape(depthwiseShape(l.kernel.Shape())...)
+		return l.conv.close(l.conv.quantized(x, kernel, l.conv.channels))
+	}
+	return l.conv.close(l.conv.depthwise(x, l.kernel))
 }
 
 // Call computes the layer on x.
@@ -108,12 +113,18 @@ func (l *DepthwiseConv1D) make(n int, in []Shape) error {
 		return err
 	}
 	shape := slices.Concat(Shape(l.conv.windows.Size), Shape{l.conv.channels, *c.DepthMultiplier})
-	l.kernel, err = l.AddWeight("kernel", shape, c.DepthwiseInitializer,
-		Regularizer(c.DepthwiseRegularizer), Constraint(c.DepthwiseConstraint))
-	if err != nil || !*c.UseBias {
-		return err
+	if l.policy.Int8Static {
+		l.kernel, err = l.AddWeight("kernel", shape, "zeros", Int8())
+	} else {
+		l.kernel, err = l.AddWeight("kernel", shape, c.DepthwiseInitializer,
+			Regularizer(c.DepthwiseRegularizer), Constraint(c.DepthwiseConstraint))
 	}
-	l.conv.bias, err = l.AddWeight("bias", Shape{channels}, c.BiasInitializer,
-		Regularizer(c.BiasRegularizer), Constraint(c.BiasConstraint))
+	if err == nil && *c.UseBias {
+		l.conv.bias, err = l.AddWeight("bias", Shape{channels}, c.BiasInitializer,
+			Regularizer(c.BiasRegularizer), Constraint(c.BiasConstraint))
+	}
+	if err == nil {
+		l.conv.static, err = l.addStatic(channels)
+	}
 	return err
 }

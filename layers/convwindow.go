@@ -42,10 +42,22 @@ func (c *convolution) conv(x, kernel *tensor.Tensor, groups int) *tensor.Tensor 
 // depthwise slides kernels [window… channels multiplier] over each channel of
 // x, channels last.
 func (c *convolution) depthwise(x *tensor.Tensor, kernel *Weight) *tensor.Tensor {
-	s := kernel.Shape().Clone()
+	return c.conv(x, kernel.Value().Reshape(depthwiseShape(kernel.Shape())...), c.channels)
+}
+
+// depthwiseShape is the shape of depthwise kernels [window… channels multiplier] as those of a
+// convolution with a group for each channel.
+func depthwiseShape(s Shape) Shape {
+	s = s.Clone()
 	n := len(s) - 2
 	s[n], s[n+1] = 1, s[n]*s[n+1]
-	return c.conv(x, kernel.Value().Reshape(s...), c.channels)
+	return s
+}
+
+// quantized slides kernels of int8 over x, channels last.
+func (c *convolution) quantized(x, kernel *tensor.Tensor, groups int) *tensor.Tensor {
+	s := c.static
+	return c.windows.QuantizedConv(x, kernel, s.scale.Value(), s.inputsScale.Value(), s.inputsZeroPoint.Variable.Value(), groups)
 }
 
 // close turns the sums, channels last, into the result. Activations along an axis see

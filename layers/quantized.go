@@ -181,21 +181,37 @@ func (b *Base) constantWeight(local string, d dtype.DType, shape Shape, values [
 	return w, w.Set(values)
 }
 
-// QuantizableStatic reports whether a layer has a statically quantized form. Conv1D, Conv2D
-// and Conv3D have one; types that embed them do not.
-func QuantizableStatic(l Layer) bool {
-	l, _ = Unwrap(l)
-	switch l.(type) {
-	case *Conv1D, *Conv2D, *Conv3D:
-		return true
+// convolutionOf returns the parts of l that static quantization changes; ok is false for layers
+// without a statically quantized form.
+func convolutionOf(l Layer) (c *convolution, kernel **Weight, name *string, ok bool) {
+	switch l := l.(type) {
+	case *Conv1D:
+		return &l.conv, &l.kernel, &l.DType, true
+	case *Conv2D:
+		return &l.conv, &l.kernel, &l.DType, true
+	case *Conv3D:
+		return &l.conv, &l.kernel, &l.DType, true
+	case *DepthwiseConv1D:
+		return &l.conv, &l.kernel, &l.DType, l.DepthMultiplier == nil || *l.DepthMultiplier == 1
+	case *DepthwiseConv2D:
+		return &l.conv, &l.kernel, &l.DType, l.DepthMultiplier == nil || *l.DepthMultiplier == 1
 	}
-	return false
+	return nil, nil, nil, false
 }
 
-// QuantizeStatic replaces the kernel of l, a built Conv1D, Conv2D or Conv3D, by one of int8
-// with a scale for each filter, as [Quantize] does, and gives its input a scale and a zero
-// point: numbers from low to high, and 0, become integers from -128 to 127, and others are
-// clipped.
+// QuantizableStatic reports whether a layer has a statically quantized form. Conv1D, Conv2D,
+// Conv3D and, with DepthMultiplier 1, DepthwiseConv1D and DepthwiseConv2D have one; types that
+// embed them do not.
+func QuantizableStatic(l Layer) bool {
+	l, _ = Unwrap(l)
+	_, _, _, ok := convolutionOf(l)
+	return ok
+}
+
+// QuantizeStatic replaces the kernel of l, a built Conv1D, Conv2D, Conv3D, DepthwiseConv1D or
+// DepthwiseConv2D, by one of int8 with a scale for each channel of the result, as [Quantize]
+// does, and gives its input a scale and a zero point: numbers from low to high, and 0, become
+// integers from -128 to 127, and others are clipped.
 //
 //	inputs_scale      = 255 / (max(high, 0) - min(low, 0)), 1 if that is 0
 //	inputs_zero_point = round(-128 - min(low, 0)·inputs_scale)
@@ -210,16 +226,9 @@ func QuantizeStatic(l Layer, low, high float64) error {
 	l, _ = Unwrap(l)
 	b := l.base()
 	fail := func(err error) error { return &tensor.Error{Path: b.Path(), Op: "QuantizeStatic", Err: err} }
-	var c *Conv1D
-	switch l := l.(type) {
-	case *Conv1D:
-		c = l
-	case *Conv2D:
-		c = (*Conv1D)(l)
-	case *Conv3D:
-		c = (*Conv1D)(l)
-	default:
-		return fail(fmt.Errorf("%s has no statically quantized form; Conv1D, Conv2D and Conv3D have", Class(l)))
+	c, kernel, name, ok := convolutionOf(l)
+	if !ok {
+		return fail(fmt.Errorf("%s has no statically quantized form; Conv1D, Conv2D, Conv3D and, with DepthMultiplier 1, DepthwiseConv1D and DepthwiseConv2D have", Class(l)))
 	}
 	if !b.built {
 		return fail(fmt.Errorf("the layer is not built; call it on data first"))
@@ -244,16 +253,25 @@ func QuantizeStatic(l Layer, low, high float64) error {
 	if s.inputsZeroPoint, err = b.constantWeight("inputs_zero_point", dtype.Int8, Shape{}, []float64{zero}); err != nil {
 		return fail(err)
 	}
-	var reduced []int
-	for a := range len(c.kernel.Shape()) - 1 {
-		reduced = append(reduced, a)
+	// Kernels are [window… channels filters], those of depthwise convolutions [window… channels 1].
+	shape := (*kernel).Shape()
+	last := len(shape) - 1
+	switch l.(type) {
+	case *DepthwiseConv1D, *DepthwiseConv2D:
+		last--
 	}
-	if s.scale, err = b.quantize(&c.kernel, reduced, Shape{c.Filters}, dtype.Float32); err != nil {
+	var reduced []int
+	for a := range shape {
+		if a != last {
+			reduced = append(reduced, a)
+		}
+	}
+	if s.scale, err = b.quantize(kernel, reduced, Shape{shape[last]}, dtype.Float32); err != nil {
 		return fail(err)
 	}
 	b.weights = append(b.weights, s.inputsScale, s.inputsZeroPoint)
 	b.policy, b.named, b.follows = to, true, false
-	c.DType, c.conv.static = to.Name, &s
+	*name, c.static = to.Name, &s
 	return nil
 }
 

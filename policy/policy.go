@@ -64,7 +64,7 @@ type Policy struct {
 	// with scales (Keras: QuantizedDTypePolicy with mode "int8"). Layers of this policy
 	// only predict. Model.Quantize sets it.
 	Int8 bool
-	// Int8Static makes Conv1D, Conv2D and Conv3D store their kernels as 8-bit integers with
+	// Int8Static makes convolutions, depthwise ones too, store their kernels as 8-bit integers with
 	// scales, and with a scale and a zero point of their input. Layers of this policy only
 	// predict. Model.QuantizeStatic sets it. Keras has no such policy.
 	Int8Static bool

@@ -89,6 +89,8 @@ func quantizedConvCases(b *builder) {
 	add(special, "clipped", numbers, bits, values(1e4))
 	add(special, "ties", values(0.25, 0.75, -0.25, -1.25, 63.75, -64.25), bits, values(2))
 	add(special, "nonfinite", values(1, math.NaN(), math.Inf(1), -2, math.Inf(-1), 0.5), bits, values(3))
+	add(slide{x: op.Shape{1, 5, 6, 9}, w: op.Shape{3, 3, 1, 9}, groups: 9}, "depthwiseZeros", constant(0), bits, values(40))
+	add(slide{x: op.Shape{1, 600, 3}, w: op.Shape{600, 1, 3}, groups: 3}, "depthwiseDeep", constant(127), bits, values(1))
 	add(special, "noScale", numbers, bits, values(0))
 	add(slide{x: op.Shape{1, 80000, 1}, w: op.Shape{80000, 1, 2}}, "overflow", constant(1), constant(-128), values(1000))
 	for _, f := range []int{1, 2, 3, 5, 10, 12, 48, 100} { // results that do not fill panels

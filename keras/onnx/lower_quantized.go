@@ -230,6 +230,9 @@ func (e *exporter) quantizedKernel(v *ir.Value, raw []byte, signs []int) string 
 		}
 	}
 	t := op.Type{DType: dtype.Int8, Shape: append(op.Shape{outs, in}, s[:n]...)}
+	for v.Op == op.Reshape { // of a depthwise convolution
+		v = v.Args[0]
+	}
 	if v.Op == op.Param {
 		if of := e.inputs[v.Attr.Index].Variable; of != nil {
 			return e.initializer(of, of.Name(), t, to)

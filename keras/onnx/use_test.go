@@ -503,6 +503,7 @@ func TestExportQuantizedForm(t *testing.T) {
 	m := keras.Sequential(
 		&layers.Conv2D{Filters: 5, KernelSize: layers.PerAxis{3}, Padding: "same", UseBias: new(false)}, normalized(), &layers.ReLU{}, &layers.MaxPooling2D{},
 		&layers.Conv2D{Filters: 4, KernelSize: layers.PerAxis{3}, Activation: "relu", BiasInitializer: "random_normal"},
+		&layers.DepthwiseConv2D{KernelSize: layers.PerAxis{2}, Padding: "same", UseBias: new(false)}, normalized(), &layers.ReLU{},
 		&layers.Conv2D{Filters: 3, KernelSize: layers.PerAxis{1}}, normalized(), &layers.Flatten{}, &layers.Dense{Units: 3})
 	x := sample([]op.Type{parseType("float32[4 9 8 3]")}, 4)
 	if err := m.Build(9, 8, 3); err != nil {
@@ -570,7 +571,7 @@ func TestExportQuantizedForm(t *testing.T) {
 			t.Errorf("%s: the kernels are %v", n.name, w.dims)
 		}
 		steps := dtype.View[float32](constant(kernel.in[1], typeFloat).raw)
-		if last := convs == 3; last {
+		if last := convs == 4; last {
 			constant(n.in[2], typeFloat)
 			continue
 		}
@@ -582,7 +583,7 @@ func TestExportQuantizedForm(t *testing.T) {
 			}
 		}
 	}
-	if convs != 3 {
-		t.Errorf("%d convolutions, want 3", convs)
+	if convs != 4 {
+		t.Errorf("%d convolutions, want 4", convs)
 	}
 }

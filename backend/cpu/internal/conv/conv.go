@@ -8,7 +8,8 @@
 //   - implicit.go, implicit_run.go: implicit GEMM, without a matrix of patches;
 //     border.go cuts the result into regions whose windows meet the border alike.
 //   - tiles.go, tiles_pack.go: implicit GEMM on tile registers (AMX).
-//   - quantized.go: implicit GEMM on 8-bit integers.
+//   - quantized.go: implicit GEMM on 8-bit integers; quantized_depthwise.go: with one kernel
+//     for each channel.
 //   - winograd.go, winograd_direct.go, winograd_grad.go: Winograd's transforms.
 //   - depthwise.go, depthwise_vector.go, depthwise_window.go: one kernel per channel.
 //   - small_channel.go, planes.go, kn2row.go, wgrad_small.go, wgrad_dots.go: few channels.

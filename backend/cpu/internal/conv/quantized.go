@@ -50,6 +50,7 @@ type quantizedConv struct {
 	padded      [3]int // size of the quantized part of the input, of a whole image
 	pitch       int    // bytes of a row of it
 	rows        int    // of the result, in a chunk
+	wide        int    // bytes of a staged element
 	strip       int    // pixels whose sums are computed before they are stored
 	ld          int    // of the sums
 	period      int    // elements of rescales and of biases
@@ -88,7 +89,12 @@ func NewQuantized(b *exec.Builder, v *ir.Value) exec.Kernel {
 		n := len(v.Args) - 2
 		k.outScale, k.outZero = b.At(v.Args[n]), b.At(v.Args[n+1])
 	}
-	k.side = 1
+	k.side, k.wide = 1, 1
+	if k.depthwise() && k.WindowSize <= exactWindow {
+		d := newQuantizedDepthwise(b, v, k)
+		chosen(b, v, d)
+		return d
+	}
 	if k.groups == 1 {
 		k.side = max(min(gemm.ByteColumns/max(k.outs, 1), k.Out[2]), 1)
 	}
@@ -115,11 +121,16 @@ func NewQuantized(b *exec.Builder, v *ir.Value) exec.Kernel {
 	k.atFloats = scratch.Take(4 * max(k.strip*k.outs, lanes.Block))
 	k.addEpilogue(b, v, int(scratch), k.strip*k.outs)
 	k.pack, k.slide = quantizedPass{k, (*quantizedConv).packPanel}, quantizedPass{k, (*quantizedConv).rowsOf}
+	chosen(b, v, k)
+	return k
+}
+
+// chosen notes the kernel of v for MEZZO_DEBUG=plan.
+func chosen(b *exec.Builder, v *ir.Value, k exec.Kernel) {
 	if b.Choices == nil {
 		b.Choices = map[int]exec.Choice{}
 	}
 	b.Choices[b.At(v)] = exec.Choice{Algorithm: "int8", Kernel: k}
-	return k
 }
 
 const (
@@ -179,7 +190,7 @@ func (k *quantizedConv) cut() {
 	rows := k.Out[1]
 	for rows > 1 {
 		chunks := max(k.Batch*k.Out[0]*tiling.CeilDiv(k.Out[1], rows), 1)
-		if k.staged(rows) <= quantizedStage && (chunks >= tiling.MinChunks || k.macs()/chunks <= quantizedChunk) {
+		if k.wide*k.staged(rows) <= quantizedStage && (chunks >= tiling.MinChunks || k.macs()/chunks <= quantizedChunk) {
 			break
 		}
 		rows = tiling.CeilDiv(rows, 2)
@@ -219,6 +230,13 @@ func (k *quantizedConv) Run(r *exec.Run) {
 	if _, good := r.PackedMemory(k.place, k.keep, k.b, k.zero); !good {
 		r.Parallel(&k.pack, k.groups*k.panels, k.groups*k.panels*k.panelBytes)
 	}
+	k.fillRescales(r)
+	// A multiplication takes a small part of an element operation's time.
+	r.Parallel(&k.slide, k.Batch*k.Out[0]*tiling.CeilDiv(k.Out[1], k.rows), k.macs()/16+k.Batch*k.OutSize*k.outs)
+}
+
+// fillRescales computes the factors of sums, and repeats them.
+func (k *quantizedConv) fillRescales(r *exec.Run) {
 	rescales, scales, scale := k.rescales(r), lanes.ViewOf[float32](r.Values[k.scales], k.outs), k.inputScale(r)
 	for i := range rescales {
 		if i < k.outs {
@@ -227,8 +245,6 @@ func (k *quantizedConv) Run(r *exec.Run) {
 			rescales[i] = rescales[i-k.outs]
 		}
 	}
-	// A multiplication takes a small part of an element operation's time.
-	r.Parallel(&k.slide, k.Batch*k.Out[0]*tiling.CeilDiv(k.Out[1], k.rows), k.macs()/16+k.Batch*k.OutSize*k.outs)
 }
 
 func (k *quantizedConv) rescales(r *exec.Run) []float32 {
@@ -275,13 +291,17 @@ func (k *quantizedConv) packPanel(r *exec.Run, _ *exec.Worker, i int) {
 	}
 }
 
+// chunkOf returns the rows of chunk i: their image, plane, first row and number.
+func (k *quantizedConv) chunkOf(i int) (image, z, first, rows int) {
+	parts := tiling.CeilDiv(k.Out[1], k.rows)
+	first = i % parts * k.rows
+	return i / parts / k.Out[0], i / parts % k.Out[0], first, min(k.rows, k.Out[1]-first)
+}
+
 // rowsOf computes the rows of chunk i.
 func (k *quantizedConv) rowsOf(r *exec.Run, w *exec.Worker, i int) {
-	parts := tiling.CeilDiv(k.Out[1], k.rows)
-	image, z := i/parts/k.Out[0], i/parts%k.Out[0]
-	first := i % parts * k.rows
-	rows := min(k.rows, k.Out[1]-first)
-	k.stage(r, w, image, z, first, rows)
+	image, z, first, rows := k.chunkOf(i)
+	k.stage(r, w, image, z, first)
 	if k.set.Begin != nil {
 		k.set.Begin()
 		defer k.set.End()
@@ -296,38 +316,48 @@ func (k *quantizedConv) rowsOf(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// stage quantizes what some rows of the result need of the input. In scratch memory, planes
-// are as high as those of k.rows rows.
-func (k *quantizedConv) stage(r *exec.Run, w *exec.Worker, image, z, first, rows int) {
-	scale, zero := k.inputScale(r), k.zeroPoint(r)
-	padding := byte(zero + int32(k.set.Offset))
-	lo, hi := max(k.Low[2], 0), min(k.padded[2], k.In[2]+k.Low[2]) // of a row, what lies in the input
+// eachStaged calls f for the rows of the input that the rows of a chunk need: where the row
+// lies in scratch memory, in elements, which of its elements lie in the input, and where
+// these begin there. Planes are as high as those of k.rows rows.
+func (k *quantizedConv) eachStaged(image, z, first int, f func(row, lo, hi, at int)) {
+	lo, hi := max(k.Low[2], 0), min(k.padded[2], k.In[2]+k.Low[2])
 	lo, hi = min(lo, k.padded[2])*k.channels, max(min(lo, k.padded[2]), hi)*k.channels
-	height, size := k.height(k.rows), k.from.Size()
+	height := k.height(k.rows)
 	for pz := range (k.Size[0]-1)*k.Dilation[0] + 1 {
 		inZ := z*k.Stride[0] + pz - k.Low[0]
-		for py := range k.height(rows) {
-			to := w.Scratch[k.atPixels+(pz*height+py)*k.pitch:][:k.pitch]
+		for py := range height {
+			row := (pz*height + py) * k.pitch
 			inY := first*k.Stride[1] + py - k.Low[1]
 			if inZ < 0 || inZ >= k.In[0] || inY < 0 || inY >= k.In[1] || lo == hi {
-				fillBytes(to, padding)
+				f(row, 0, 0, 0)
 				continue
 			}
-			fillBytes(to[:lo], padding)
-			fillBytes(to[hi:], padding)
-			at := ((image*k.In[0]+inZ)*k.In[1]+inY)*k.In[2]*k.channels + lo - k.Low[2]*k.channels
-			if k.from == dtype.Int8 {
-				copyBytes(to[lo:hi], r.Values[k.a][at:], k.set.Offset)
-				continue
-			}
-			k.quantize(w, to[lo:hi], r.Values[k.a][at*size:], scale, zero)
+			f(row, lo, hi, ((image*k.In[0]+inZ)*k.In[1]+inY)*k.In[2]*k.channels+lo-k.Low[2]*k.channels)
 		}
 	}
 }
 
-// quantize quantizes elements of x.
-func (k *quantizedConv) quantize(w *exec.Worker, to, x []byte, scale float32, zero int32) {
-	low, high, z := float32(-128-zero), float32(127-zero), zero+int32(k.set.Offset)
+// stage quantizes what the rows of a chunk need of the input.
+func (k *quantizedConv) stage(r *exec.Run, w *exec.Worker, image, z, first int) {
+	scale, zero := k.inputScale(r), k.zeroPoint(r)
+	padding, size := byte(zero+int32(k.set.Offset)), k.from.Size()
+	k.eachStaged(image, z, first, func(row, lo, hi, at int) {
+		to := w.Scratch[k.atPixels+row:][:k.pitch]
+		fillBytes(to[:lo], padding)
+		fillBytes(to[hi:], padding)
+		switch {
+		case lo == hi:
+		case k.from == dtype.Int8:
+			copyBytes(to[lo:hi], r.Values[k.a][at:], k.set.Offset)
+		default:
+			k.quantize(w, to[lo:hi], r.Values[k.a][at*size:], scale, zero, k.set.Offset)
+		}
+	})
+}
+
+// quantize quantizes elements of x and adds an offset.
+func (k *quantizedConv) quantize(w *exec.Worker, to, x []byte, scale float32, zero int32, offset int) {
+	low, high, z := float32(-128-zero), float32(127-zero), zero+int32(offset)
 	if k.from == dtype.Float32 {
 		lanes.Quantize(to, lanes.ViewOf[float32](x, len(to)), scale, low, high, z)
 		return
@@ -454,26 +484,38 @@ func (k *quantizedConv) store(r *exec.Run, w *exec.Worker, pixel, n int) {
 	if k.requantize && k.storeAtOnce(r, w, pixel, n) {
 		return
 	}
-	elements := n * k.outs
-	values := lanes.ViewOf[float32](w.Scratch[k.atFloats:], elements)
-	var product []byte
-	if k.after != nil {
-		product = k.after.Rows(w, elements)
-		values = lanes.ViewOf[float32](product, elements)
-	} else if k.to == dtype.Float32 && !k.requantize {
-		values = lanes.ViewOf[float32](r.Values[k.dst][pixel*k.outs*4:], elements)
-	}
+	values, product := k.valuesOf(r, w, pixel, n)
 	k.rescale(r, w, values)
+	k.storeValues(r, w, pixel*k.outs, values, product)
+}
+
+// valuesOf returns the memory for the sums of n pixels times their scales, and the same as
+// the operand of the epilogue if there is one.
+func (k *quantizedConv) valuesOf(r *exec.Run, w *exec.Worker, pixel, n int) (values []float32, product []byte) {
+	elements := n * k.outs
+	switch {
+	case k.after != nil:
+		product = k.after.Rows(w, elements)
+		return lanes.ViewOf[float32](product, elements), product
+	case k.to == dtype.Float32 && !k.requantize:
+		return lanes.ViewOf[float32](r.Values[k.dst][pixel*k.outs*4:], elements), nil
+	}
+	return lanes.ViewOf[float32](w.Scratch[k.atFloats:], elements), nil
+}
+
+// storeValues stores what valuesOf returned, from element at on, or what follows.
+func (k *quantizedConv) storeValues(r *exec.Run, w *exec.Worker, at int, values []float32, product []byte) {
 	switch {
 	case k.requantize:
-		k.storeQuantized(r, w, pixel*k.outs, values, product)
+		k.storeQuantized(r, w, at, values, product)
 	case k.after != nil:
 		if k.to.Is16() {
 			lanes.RoundTo(values, values, k.to)
 		}
-		k.after.Apply(r, w, pixel*k.outs, elements, k.strip*k.outs, product)
+		k.after.Apply(r, w, at, len(values), k.strip*k.outs, product)
 	case k.to != dtype.Float32:
-		lanes.FromF32(r.Values[k.dst][pixel*k.outs*k.to.Size():][:elements*k.to.Size()], values, k.to)
+		size := k.to.Size()
+		lanes.FromF32(r.Values[k.dst][at*size:][:len(values)*size], values, k.to)
 	}
 }
 
