@@ -48,7 +48,10 @@ func lowerQuantizedConv(e *exporter, v, twin *ir.Value, in []string) string {
 		}
 	}
 	w := e.quantizedKernel(v.Args[1], raw, signs)
-	w = e.emit("DequantizeLinear", []string{w, e.vector(steps)}, intAttr("axis", 0))
+	// With session.x64quantprecision ONNX Runtime replaces the zero points: there must be some,
+	// that no other node reads.
+	zeros := e.initializer(nil, w+"_zero_point", op.Type{DType: dtype.Int8, Shape: op.Shape{len(steps)}}, make([]byte, len(steps)))
+	w = e.emit("DequantizeLinear", []string{w, e.vector(steps), zeros}, intAttr("axis", 0))
 	n := len(v.Type.Shape) - 2
 	first, last := channels(n)
 	x, low, high := e.cropped(in[0], v)

@@ -571,6 +571,9 @@ func TestExportQuantizedForm(t *testing.T) {
 			t.Errorf("%s: the kernels are %v", n.name, w.dims)
 		}
 		steps := dtype.View[float32](constant(kernel.in[1], typeFloat).raw)
+		if zeros := constant(kernel.in[2], typeInt8).raw; !bytes.Equal(zeros, make([]byte, len(steps))) {
+			t.Errorf("%s: the kernels' zero points are %v", n.name, zeros)
+		}
 		if last := convs == 4; last {
 			constant(n.in[2], typeFloat)
 			continue
