@@ -48,6 +48,7 @@ func TestBlocking(t *testing.T) {
 		{name: "AMX int8", bytes: gemm.BytesAMX},
 		{name: "AVX512-VNNI int8", bytes: gemm.BytesVNNI},
 		{name: "AVX2 int8", bytes: gemm.BytesAVX2},
+		{name: "AVX2 int8, panels of int16", bytes: gemm.WordsAVX2},
 	}
 	var got strings.Builder
 	for _, k := range kinds {
