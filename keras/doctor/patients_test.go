@@ -353,10 +353,10 @@ var patients = []patient{
 			return q.Mul(q.Log())
 		}, x)
 	}), batch: standard, loss: crossentropy},
-	{name: "35 logarithm of a softmax", kind: doctor.Formula, origin: "log_probabilities/grad/Div#0", policy: "mixed_float16", scale: 1024, build: func() (*keras.Model, error) {
+	{name: "35 logarithm of a softmax", kind: doctor.Formula, origin: "log_probabilities/Log#0", policy: "mixed_float16", scale: 1024, build: func() (*keras.Model, error) {
 		in := keras.Input(64)
 		x := dense("in_1", 64, "relu", in)
-		x = large("scores", 10, "3", x)
+		x = large("scores", 10, "4", x)
 		return keras.NewModel(in, layerOf("log_probabilities", func(x *tensor.Tensor) *tensor.Tensor { return x.Softmax(1).Log() }, x))
 	}, batch: standard, loss: crossentropy},
 	{name: "36 clipped probability", kind: doctor.RoundedOperand, layers: []string{"entropy"}, origin: "entropy/Log#1", policy: "mixed_float16", scale: 1024, build: func() (*keras.Model, error) {

@@ -323,8 +323,8 @@ func (p *problem) gemm() *implicitGEMM {
 	if p.code == op.ConvInputGrad {
 		k.dims, k.depth, k.lanes, k.srcAll, k.dstAll = p.Out, p.outsPerGroup, p.perGroup, p.outs, p.channels
 	}
-	k.fixed = p.code == op.Conv && p.b.ReadOnly(p.v.Args[1])
-	k.few = k.fixed && (k.Batch*k.OutSize <= product.CacheRows || 4*p.v.Args[1].Type.Shape.Size() <= keptKernels)
+	kernels := p.v.Args[1]
+	k.few = p.code == op.Conv && p.b.ReadOnly(kernels) && (k.Batch*k.OutSize <= product.CacheRows || 4*kernels.Type.Shape.Size() <= keptKernels)
 	k.stored = gemm.ElementOf[p.from]
 	k.element, k.bytes = k.stored, 4
 	return k

@@ -46,8 +46,7 @@ type implicitGEMM struct {
 	phases []stridedPhase
 	panels int // of packed kernels, in a group
 	weigh  packWeights
-	fixed  bool           // the program does not change the kernels
-	few    bool           // nor are there many pixels, or kernels are small
+	few    bool           // the program does not change the kernels, and there are few pixels or kernels are small
 	kept   bool           // packed kernels stay from run to run
 	cache  int            // index of their copy in Run.Packed
 	direct bool           // micro-kernels write the result themselves

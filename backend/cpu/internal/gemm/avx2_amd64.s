@@ -3,6 +3,19 @@
 #include "textflag.h"
 #include "macros_amd64.h"
 
+// LOAD_TRANSPOSE_ARGS loads the arguments of a transposition: DI is d, R9 ldd, R11 three times ldd, SI s, BX four rows later, R8 lds, R10 three times lds, CX k; there is nothing to do if k is 0.
+#define LOAD_TRANSPOSE_ARGS \
+	MOVQ d+0(FP), DI; \
+	MOVQ ldd+8(FP), R9; \
+	MOVQ s+16(FP), SI; \
+	MOVQ lds+24(FP), R8; \
+	MOVQ k+32(FP), CX; \
+	TESTQ CX, CX; \
+	JZ done; \
+	LEAQ (R8)(R8*2), R10; \
+	LEAQ (SI)(R8*4), BX; \
+	LEAQ (R9)(R9*2), R11
+
 // RUNS_KERNEL_ROWS_AVX2_FEW is a PixelRuns that reads rows of A.
 #define RUNS_KERNEL_ROWS_AVX2_FEW(prefetchw, zero, step, add, store) \
 	LOAD_RUNS_ARGS; \
@@ -1011,16 +1024,7 @@ TEXT ·addsBF161AVX2(SB), NOSPLIT, $0-40
 
 // func transposeF32AVX2(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
 TEXT ·transposeF32AVX2(SB), NOSPLIT, $0-40
-	MOVQ d+0(FP), DI
-	MOVQ ldd+8(FP), R9
-	MOVQ s+16(FP), SI
-	MOVQ lds+24(FP), R8
-	MOVQ k+32(FP), CX
-	TESTQ CX, CX
-	JZ done
-	LEAQ (R8)(R8*2), R10
-	LEAQ (SI)(R8*4), BX
-	LEAQ (R9)(R9*2), R11
+	LOAD_TRANSPOSE_ARGS
 loop:
 	VMOVUPS (SI), Y0
 	VMOVUPS (SI)(R8*1), Y1
@@ -1041,16 +1045,7 @@ done:
 
 // func transposeF16AVX2(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
 TEXT ·transposeF16AVX2(SB), NOSPLIT, $0-40
-	MOVQ d+0(FP), DI
-	MOVQ ldd+8(FP), R9
-	MOVQ s+16(FP), SI
-	MOVQ lds+24(FP), R8
-	MOVQ k+32(FP), CX
-	TESTQ CX, CX
-	JZ done
-	LEAQ (R8)(R8*2), R10
-	LEAQ (SI)(R8*4), BX
-	LEAQ (R9)(R9*2), R11
+	LOAD_TRANSPOSE_ARGS
 loop:
 	VCVTPH2PS (SI), Y0
 	VCVTPH2PS (SI)(R8*1), Y1
@@ -1071,16 +1066,7 @@ done:
 
 // func transposeBF16AVX2(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
 TEXT ·transposeBF16AVX2(SB), NOSPLIT, $0-40
-	MOVQ d+0(FP), DI
-	MOVQ ldd+8(FP), R9
-	MOVQ s+16(FP), SI
-	MOVQ lds+24(FP), R8
-	MOVQ k+32(FP), CX
-	TESTQ CX, CX
-	JZ done
-	LEAQ (R8)(R8*2), R10
-	LEAQ (SI)(R8*4), BX
-	LEAQ (R9)(R9*2), R11
+	LOAD_TRANSPOSE_ARGS
 loop:
 	VPMOVZXWD (SI), Y0
 	VPSLLD $16, Y0, Y0

@@ -16,7 +16,6 @@ type Problem struct {
 	To               dtype.DType  // of the result
 	Micro            *gemm.Tiles  // the micro-kernels
 	Cached           bool         // packed B can be kept from run to run
-	Updated          bool         // the program overwrites B, which is a weight in a training step
 	Transposed       bool         // the product is computed as the transpose of the result
 	Epilogue         EpilogueKind // which code applies the epilogue
 	Rounds           bool         // there are routines that round micro-tiles to To
@@ -186,10 +185,14 @@ func (p Problem) Block() Blocking {
 	return d.Blocking
 }
 
+// ordered reports whether the sums of a row are added up in one order, whatever the number of
+// rows: rows are samples of a batch. A slice is then a step of other products. Of micro-kernels
+// that pack B, and of gradients of weights, the number of rows decides steps and slices.
+func (p *Problem) ordered() bool { return !p.A.Trans && p.Micro.Copies.Rows == nil }
+
 // depthOf returns the depth of a step for an inner dimension of k elements, of which an element
 // of the micro-kernels has step. The sums of steps are added up one after the other, so the
-// depth decides the rounding. It must not depend on the rows: a row has the same bits in every
-// batch.
+// depth decides the rounding.
 func depthOf(k, step int) int {
 	if cells := tiling.CeilDiv(k, step); cells > MostDepth {
 		return tiling.Even(cells, MostDepth, 16) * step
@@ -225,11 +228,10 @@ func (d *decision) strips() bool {
 // tile: with few rows, packing would take longer than the product.
 func (p *Problem) copiesPairs() bool {
 	t := p.Micro
-	return p.B.Element == gemm.Pairs && t.Copies.Rows != nil && !p.Cached && !p.A.Trans && !p.B.Trans && p.M > 1 && p.M <= 2*t.MR && p.K > pairsDepth
+	return p.B.Element == gemm.Pairs && t.Copies.Rows != nil && !(p.Cached && p.slices() == 0) && !p.A.Trans && !p.B.Trans && p.M > 1 && p.M <= 2*t.MR && p.K > pairsDepth
 }
 
-// packB reports whether B is packed. In a training step, whose batches are all of one size, it
-// also limits the depth.
+// packB reports whether B is packed, and limits the depth accordingly.
 func (d *decision) packB() bool {
 	t := d.Micro
 	inPlace := t.Masked && d.B.Element == gemm.F32 && !d.B.Trans
@@ -242,7 +244,7 @@ func (d *decision) packB() bool {
 	inPlace = inPlace && !d.gaps
 	packed := d.Cached || !(inPlace && (d.small || d.M <= t.MR))
 	switch {
-	case d.small || !d.Updated:
+	case d.small:
 	case !packed:
 		// Reading B in place, row by row, is most of the time.
 		d.Depth = min(d.Depth, streamDepth)
@@ -314,10 +316,9 @@ func (p *Problem) whole() bool {
 // not pay.
 func (p *Problem) slices() int {
 	n := min(tiling.MinChunks, p.K/leastSlice)
-	if !p.A.Trans {
-		// Rows are samples of a batch: their sums must not depend on its size. A slice is a
-		// step of other products.
-		n = tiling.CeilDiv(p.K, depthOf(p.K, p.Micro.Step))
+	least := tiling.MinChunks / 2
+	if p.ordered() {
+		n, least = tiling.CeilDiv(p.K, depthOf(p.K, p.Micro.Step)), 2
 		if p.Cached {
 			return 0 // nothing is packed
 		}
@@ -328,7 +329,7 @@ func (p *Problem) slices() int {
 	if p.B.Element == gemm.Pairs && !p.B.Trans && p.M <= 2*p.Micro.MR && p.N >= tiling.MinChunks*p.Micro.NR {
 		return 0 // there are enough columns for all workers
 	}
-	if p.whole() || n < 2 || p.A.Trans && n < tiling.MinChunks/2 || p.Batches != 1 || 4*p.M*p.N > sliceBytes || p.M*p.N*p.K < tiling.MinChunks*ChunkMACs {
+	if p.whole() || n < least || p.Batches != 1 || 4*p.M*p.N > sliceBytes || p.M*p.N*p.K < tiling.MinChunks*ChunkMACs {
 		return 0
 	}
 	return n
@@ -350,13 +351,14 @@ func (d *decision) slice() {
 	}
 	s := &d.Slices
 	s.K = tiling.RoundUp(tiling.CeilDiv(d.K, n), packDepth)
-	if !d.A.Trans {
+	if d.ordered() {
 		s.K = depthOf(d.K, d.Micro.Step)
 	}
 	s.N = tiling.CeilDiv(d.K, s.K)
 	s.LD = 4*tiling.RoundUp(d.N, d.Micro.NR) + RowPad
-	d.Depth = s.K
-	if d.A.Trans {
+	if d.ordered() {
+		d.Depth = s.K
+	} else {
 		d.Depth = tiling.Even(s.K, min(d.Depth, max(leastDepth, blockBytes/(4*d.M))), packDepth)
 	}
 	if d.Transposed {

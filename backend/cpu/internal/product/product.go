@@ -43,7 +43,6 @@ type product struct {
 	stripes    []stripe // the columns, by stripes
 	cache      int      // index in Run.Packed of the packed B that is kept from run to run
 	uncached   *product // the product that runs while B changes, or nil
-	updated    bool     // the program overwrites B
 	sums       sums
 	transposed *product // the product of the result, if this computes its transpose, or nil
 	ldA        int      // bytes from a packed row of A to the next
@@ -116,9 +115,6 @@ var algorithms = []exec.Algorithm[*choice]{
 			if c.m == 1 && c.n > 1 && c.n <= c.set.F32.NR/2 && !c.dims.b.trans {
 				return "rows of few columns"
 			}
-			if c.m == 1 && c.n > 1 && c.dims.b.trans && keepsB(c.b, c.v, c.dims.b.dtype.Size()*c.n*c.k) {
-				return "the matrix is kept in panels"
-			}
 			return ""
 		},
 		Build: func(c *choice) exec.Kernel { return newVectorProduct(c.b, c.v, c.set, &c.dims) },
@@ -174,7 +170,6 @@ var algorithms = []exec.Algorithm[*choice]{
 func newProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, dims *dims, leastPairs int) exec.Kernel {
 	k := &product{Writer: Writer{Set: set, N: dims.n, Out: b.At(v), To: v.Type.DType}, m: dims.m, k: dims.k, batches: dims.batches, tiles: set.F32}
 	k.After = elementwise.NewEpilogue(b, v, 2, k.N)
-	k.updated = updated(b, v.Args[1])
 	element := gemm.ElementOf[v.Args[0].Type.DType]
 	// Short sums are computed in float32, which keeps subnormal numbers.
 	if t := set.Pairs; element == gemm.BF16 && t != nil && k.k >= leastPairs {
@@ -192,7 +187,7 @@ func newProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, dims *dims, leastPa
 		k.strips, k.narrowStrips = set.Strips[kind], set.NarrowStrips[kind]
 	}
 	k.tileEpilogue, k.lowEpilogue = newTileEpilogue(b, v, set, k.N), newLowEpilogue(b, v, set, k.N)
-	if k.batches == 1 && (k.m > 1 || k.b.trans) && k.m <= CacheRows && keepsB(b, v, k.b.size*k.N*k.k) {
+	if k.batches == 1 && k.m > 1 && k.m <= CacheRows && k.b.size*k.N*k.k >= CacheBytes && backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1]) {
 		unkept := *k
 		unkept.settle(b)
 		k.uncached = &unkept
@@ -200,12 +195,6 @@ func newProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, dims *dims, leastPa
 	k.transpose()
 	k.settle(b)
 	return k
-}
-
-// keepsB reports whether a program keeps a packed copy of the second operand of v, of so many
-// bytes.
-func keepsB(b *exec.Builder, v *ir.Value, bytes int) bool {
-	return bytes >= CacheBytes && backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1])
 }
 
 // settle decides the blocking and reserves memory.
@@ -260,7 +249,7 @@ func (k *product) epilogueStore() tileStore {
 func (k *product) problem() Problem {
 	p := Problem{
 		M: k.m, N: k.N, K: k.k, Batches: k.batches, A: k.a.operand(), B: k.b.operand(),
-		To: k.To, Micro: k.tiles, Rounds: k.narrow != nil, StripKernels: k.strips != nil, Cached: k.uncached != nil, Updated: k.updated, Transposed: k.transposed != nil,
+		To: k.To, Micro: k.tiles, Rounds: k.narrow != nil, StripKernels: k.strips != nil, Cached: k.uncached != nil, Transposed: k.transposed != nil,
 	}
 	switch {
 	case k.tileEpilogue != nil:

@@ -9,7 +9,6 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/ir"
-	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 // vectorProduct is a product of one row, or one column, with a matrix. Each element of the
@@ -18,10 +17,10 @@ import (
 //
 // The embedded product is that of a row with the matrix B of n columns; the product with a
 // column is the same with both operands transposed. Rows of B are added up, one after the
-// other; a transposed B is transposed back, a few columns at a time. Slices of the inner
-// dimension give partial sums, which are added up at the end. This is the order of blocked
-// products, so a row has the same bits in every batch. Results of a product with a column are
-// dot products with the stored rows, whatever their number.
+// other. Slices of the inner dimension give partial sums, which are added up at the end. This
+// is the order of blocked products, so a row has the same bits in every batch. Results of a
+// product with a column are dot products with the stored rows, whatever their number, and so
+// are those of a row with a transposed B: transposing it back would take twice as long.
 type vectorProduct struct {
 	*product
 	vector, matrix operandOf
@@ -63,7 +62,7 @@ func newVectorProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec
 		vector:  operandOf{matrix: vector, element: element, size: element.Size()},
 		matrix:  operandOf{matrix: matrix, element: element, size: element.Size()},
 	}
-	k.transposes = k.matrix.trans && (k.k < shortRows || d.n > 1 && !updated(b, v.Args[1]))
+	k.transposes = k.matrix.trans && k.k < shortRows
 	k.cutVector()
 	k.atX = tiling.RoundUp(4*max(k.width, k.TileN), ir.Align)
 	k.scratch = k.atX
@@ -85,16 +84,6 @@ func newVectorProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec
 		b.ReserveShared(k.Slices.N * k.partBytes())
 	}
 	return k
-}
-
-// updated reports whether v is an input that the program overwrites: the weights of a training
-// step. The gradients by the inputs of layers, which are products with their transposes, are
-// dot products if the batch is a single row: twice as fast, and no prediction depends on them.
-func updated(b *exec.Builder, v *ir.Value) bool {
-	for v.View() {
-		v = v.Args[0]
-	}
-	return v.Op == op.Param && !b.ReadOnly(v)
 }
 
 // cutVector decides the chunks.

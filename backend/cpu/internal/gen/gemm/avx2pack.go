@@ -23,8 +23,10 @@ func (g *gen) avx2Packing() {
 	for _, kind := range avx2Kinds {
 		g.text("transpose"+kind.name+"AVX2", "d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int",
 			fmt.Sprintf("packs eight lanes of %s:\nd[p*ldd+j] = s[j*lds+p] for p < k, a multiple of 8.", kind.doc))
-		g.ins("MOVQ d+0(FP), DI\nMOVQ ldd+8(FP), R9\nMOVQ s+16(FP), SI\nMOVQ lds+24(FP), R8\nMOVQ k+32(FP), CX")
-		g.ins("TESTQ CX, CX\nJZ done\nLEAQ (R8)(R8*2), R10\nLEAQ (SI)(R8*4), BX\nLEAQ (R9)(R9*2), R11")
+		g.block("LOAD_TRANSPOSE_ARGS", func() {
+			g.ins("MOVQ d+0(FP), DI\nMOVQ ldd+8(FP), R9\nMOVQ s+16(FP), SI\nMOVQ lds+24(FP), R8\nMOVQ k+32(FP), CX")
+			g.ins("TESTQ CX, CX\nJZ done\nLEAQ (R8)(R8*2), R10\nLEAQ (SI)(R8*4), BX\nLEAQ (R9)(R9*2), R11")
+		})
 		g.label("loop")
 		for j, at := range rows {
 			g.ins("%s", kind.load(at, j))

@@ -83,6 +83,7 @@ var docs = map[string]string{
 	"DOTS":                         "multiplies columns of a row by those of x.",
 	"ADDS":                         "adds columns of a row times a number, and prefetches the columns of a later row.",
 	"POINT_NEXT":                   "points SI, and R9 two rows later, to what Adds prefetches: later rows, or later columns if there are many.",
+	"LOAD_TRANSPOSE_ARGS":          "loads the arguments of a transposition: DI is d, R9 ldd, R11 three times ldd, SI s, BX four rows later, R8 lds, R10 three times lds, CX k; there is nothing to do if k is 0.",
 	"TRANSPOSE_8_AVX2":             "transposes 8 registers of 8 numbers, from Y0 to Y7 into Y8 to Y15.",
 	"STORE_8_AVX2":                 "stores Y8 to Y15 in eight rows from DI on, R9 bytes apart, and moves DI behind them.",
 	"SUM_QUARTERS":                 "adds up a register's quarters.",
