@@ -298,10 +298,10 @@ func startRemote(ctx context.Context, program string, before []string, dir strin
 }
 
 func (s *remote) ask(q request) (a answer, err error) {
-	if err := s.requests.Encode(&q); err != nil {
-		return a, fmt.Errorf("journal: %s: %w", s.cmd.Path, err)
+	if err = s.requests.Encode(&q); err == nil { // a program that has ended does not take it
+		err = s.answers.Decode(&a)
 	}
-	if err := s.answers.Decode(&a); err != nil {
+	if err != nil {
 		return a, fmt.Errorf("journal: %s: it does not answer as a program does whose main calls journal.Main: %w", s.cmd.Path, err)
 	}
 	if a.Err != "" {
