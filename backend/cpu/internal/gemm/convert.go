@@ -51,7 +51,11 @@ func transposeBy(e Element, lanes int, transpose func(d unsafe.Pointer, ldd int,
 			rest(unsafe.Add(d, whole*ldd), ldd, unsafe.Add(s, whole*step*e.Size()), lds, left, all, all)
 		}
 		if store>>n != 0 {
-			rest(unsafe.Add(d, 4*n), ldd, unsafe.Add(s, n*lds), lds, k, load>>n, store>>n)
+			from := s // where no lane is left, a pointer behind the last would point outside of the operand
+			if load>>n != 0 {
+				from = unsafe.Add(s, n*lds)
+			}
+			rest(unsafe.Add(d, 4*n), ldd, from, lds, k, load>>n, store>>n)
 		}
 	}
 }
