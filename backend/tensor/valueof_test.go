@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
@@ -47,6 +48,9 @@ func TestValueOf(t *testing.T) {
 // TestCopies: what is kept of variables is what it is made from, and the very memory that the next
 // run reads.
 func TestCopies(t *testing.T) {
+	if backend.Skipping() {
+		t.Skip("tests what MEZZO_SKIP leaves out: TestCopiesOff")
+	}
 	w := tensor.NewVariable("w", dtype.Float32, tensor.Shape{64, 600}, func(x []float64) error { fill(x, 1); return nil })
 	n := tensor.NewState("n", dtype.Float32, tensor.Shape{}, nil)
 	fn := tensor.Function(func(x T) T {
@@ -86,5 +90,25 @@ func TestCopies(t *testing.T) {
 	}
 	if got := must[[]float32](t)(y.Values()); slices.Equal(got, want) {
 		t.Errorf("a bit of %s was flipped, and nothing differs", all[len(all)-1].Name)
+	}
+}
+
+// TestCopiesOff: without caches nothing is kept.
+func TestCopiesOff(t *testing.T) {
+	off, err := backend.ParseSkips("caches")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backend.SetSkips(backend.SetSkips(off))
+	w := tensor.NewVariable("w", dtype.Float32, tensor.Shape{64, 601}, func(x []float64) error { fill(x, 1); return nil })
+	fn := tensor.Function(func(x T) T { return x.MatMul(w.Value().Cast(dtype.BFloat16)) })
+	x := tensor.New(randoms(3, 5*64, -1, 1), 5, 64).Cast(dtype.BFloat16)
+	for range 3 {
+		if _, err := fn.Call(ctx, x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := must[[]tensor.Copy](t)(fn.Copies(x)); len(got) > 0 {
+		t.Errorf("got %v", got)
 	}
 }
