@@ -356,8 +356,11 @@ func Compile(ctx context.Context, d driver.Device, g *ir.Graph, o ir.Options) (d
 	if debug.Passes {
 		o.Trace = tracePasses(o.Trace)
 	}
-	emulate := EmulatesTF32(d)
-	key := g.AppendKey(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d %v\x00", d.Name(), o.Key(), skips.Load().key, tf32.Load(), emulate))
+	emulate, bits := EmulatesTF32(d), CurrentBits()
+	if p, ok := d.(driver.PortableComputer); bits == PortableBits && !(ok && p.ComputesPortably()) {
+		return nil, nil, fmt.Errorf("backend: device %q cannot compute with portable bits (policy.SetBits, MEZZO_BITS); the device cpu can: set MEZZO_DEVICE=cpu", d.Name())
+	}
+	key := g.AppendKey(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d %v %v\x00", d.Name(), o.Key(), skips.Load().key, tf32.Load(), emulate, bits))
 	for _, v := range g.Values { // errors of a run name the layer
 		key = append(append(key, v.Path...), 0)
 	}

@@ -110,8 +110,9 @@ func Keeps(c Cache) bool { return !skips.Load().caches[c] }
 func Folds() bool { return !skips.Load().folding }
 
 // DepthFirst reports whether predictions of a batch compute convolutions sample by sample, all
-// layers of a sample before the next one, where that keeps activations in the caches.
-func DepthFirst() bool { return !skips.Load().layers }
+// layers of a sample before the next one, where that keeps activations in the caches. That
+// depends on the instruction set, so that bits must not be portable.
+func DepthFirst() bool { return !skips.Load().layers && CurrentBits() == FastBits }
 
 // SkippedPasses lists the optional passes that every compilation leaves out.
 func SkippedPasses() []string { return skips.Load().passes }

@@ -128,7 +128,7 @@ func (a *AlphaDropout) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	if !p.Training || a.Rate == 0 || x.Symbolic() {
 		return x
 	}
-	scale := 1 / math.Sqrt((1-a.Rate)*(1+a.Rate*dropped*dropped))
+	scale := 1 / math.Sqrt((1-a.Rate)*(1+float64(a.Rate*dropped*dropped)))
 	wide := x.Cast(x.DType().Accumulator())
 	y := tensor.Where(kept(x, a.state, a.Rate, noiseShape(a.NoiseShape, x)), wide, tensor.Scalar(wide.DType(), dropped))
 	return y.MulScalar(scale).AddScalar(-scale * dropped * a.Rate).Cast(x.DType())

@@ -2,9 +2,9 @@ package losses
 
 import (
 	"cmp"
-	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/lossshape"
 )
@@ -115,7 +115,7 @@ func ctc(class string, yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 	final := state.Equal(last).Or(state.Equal(last.AddScalar(-1)))
 	spelled := tensor.Where(final, alpha, off)
 	fits := spelled.Max(-1).GreaterScalar(never / 2)
-	alpha = tensor.Where(fits.ExpandDims(-1), spelled, alpha.AddScalar(math.Log(tiny)))
+	alpha = tensor.Where(fits.ExpandDims(-1), spelled, alpha.AddScalar(portablemath.Log(tiny)))
 	alpha, most := shift(alpha)
 	return alpha.Exp().Sum(-1).Log().Add(total).Add(most).Neg()
 }

@@ -3,6 +3,7 @@ package optimizers
 import (
 	"math"
 
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
@@ -74,7 +75,7 @@ func (s *CosineDecayRestarts) Rate(step *tensor.Tensor) *tensor.Tensor {
 	p := c.Sub(i)
 	if s.TMul != 1 {
 		start := func(i *tensor.Tensor) *tensor.Tensor { return power(s.TMul, i).AddScalar(-1).DivScalar(s.TMul - 1) }
-		i = c.MulScalar(s.TMul - 1).AddScalar(1).Log().DivScalar(math.Log(s.TMul)).Floor()
+		i = c.MulScalar(s.TMul - 1).AddScalar(1).Log().DivScalar(portablemath.Log(s.TMul)).Floor()
 		// The logarithms may round to a whole number too early or too late.
 		i = i.Sub(c.Less(start(i)).Cast(i.DType()))
 		i = i.Add(c.GreaterEqual(start(i.AddScalar(1))).Cast(i.DType()))
@@ -117,7 +118,7 @@ func (s *OneCycle) Rate(step *tensor.Tensor) *tensor.Tensor {
 	first := top / s.DivFactor
 	last := first / s.FinalDivFactor
 	type phase struct{ from, to, end float64 }
-	rise, end := s.PctStart*s.TotalSteps-1, s.TotalSteps-1
+	rise, end := float64(s.PctStart*s.TotalSteps)-1, s.TotalSteps-1
 	phases := []phase{{first, top, rise}, {top, last, end}}
 	if s.ThreePhase {
 		phases = []phase{{first, top, rise}, {top, first, 2 * rise}, {first, last, end}}

@@ -1,9 +1,8 @@
 package optimizers
 
 import (
-	"math"
-
 	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
@@ -122,5 +121,5 @@ func correction(beta float64, t *tensor.Tensor) *tensor.Tensor {
 	if beta == 0 {
 		return tensor.Scalar(t.DType(), 1)
 	}
-	return t.MulScalar(math.Log(beta)).Expm1().Neg()
+	return t.MulScalar(portablemath.Log(beta)).Expm1().Neg()
 }

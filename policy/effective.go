@@ -10,8 +10,8 @@ import (
 )
 
 // Effective describes the default device: its hardware, the instruction set of
-// its kernels, and for each float type whether arithmetic or only storage is
-// in that type. It returns an error if no device opens or the device cannot
+// its kernels, for each float type whether arithmetic or only storage is
+// in that type, and whether bits are portable (see [SetBits]). It returns an error if no device opens or the device cannot
 // describe itself.
 func Effective() (driver.Description, error) {
 	d, err := backend.Default()
@@ -22,6 +22,9 @@ func Effective() (driver.Description, error) {
 		about := x.Describe()
 		if how, ok := about.Arithmetic[dtype.Float32]; ok && backend.EmulatesTF32(d) {
 			about.Arithmetic[dtype.Float32] = how + " (operands rounded to TensorFloat-32)"
+		}
+		if b := backend.CurrentBits(); b != backend.FastBits {
+			about.Bits = b.String()
 		}
 		return about, nil
 	}
@@ -52,6 +55,9 @@ func text(d driver.Description) string {
 		if how, ok := d.Arithmetic[t]; ok {
 			parts = append(parts, fmt.Sprintf("%v: %s", t, how))
 		}
+	}
+	if d.Bits != "" {
+		parts = append(parts, "bits: "+d.Bits)
 	}
 	return strings.Join(append(parts, d.Missing...), "; ")
 }

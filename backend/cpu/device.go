@@ -15,6 +15,8 @@
 //     computed in float32 (sums in float64) and rounded once when stored; each
 //     instruction of a fused chain rounds to its own type.
 //   - Kernels trust the plan. Only indices, which are data, are checked.
+//   - If bits must be portable (backend.SetBits), a kernel is portable Go, or assembly whose
+//     results are the same on every level: vec.Current and gemm.Current then have none.
 //   - Every assembly kernel has an equivalent in Go that it must match: exactly where
 //     IEEE 754 defines the result, to a few units in the last place elsewhere.
 //     MEZZO_CPU selects a level of instructions, see package isa.
@@ -148,7 +150,7 @@ func (*Device) Describe() driver.Description {
 	const storage = "float32 (16-bit storage)"
 	level := isa.Current()
 	bf16, f16 := storage, storage
-	if set := gemm.Of(level); set != nil {
+	if set := gemm.Current(); set != nil {
 		if set.Pairs != nil || set.Panels != nil {
 			bf16 = "bfloat16 (" + set.Name + ")"
 		}
@@ -189,6 +191,9 @@ func model() string {
 
 // FusesEpilogue implements driver.EpilogueFuser.
 func (d *Device) FusesEpilogue() bool { return true }
+
+// ComputesPortably implements driver.PortableComputer.
+func (d *Device) ComputesPortably() bool { return true }
 
 // SplitsResults implements driver.ResultSplitter.
 func (d *Device) SplitsResults() bool { return true }

@@ -188,6 +188,13 @@ type TF32Multiplier interface {
 	MultipliesTF32() bool
 }
 
+// PortableComputer is a Device that can compute with the same bits on every processor, if
+// backend.CurrentBits is backend.PortableBits when a program is compiled. For other devices
+// Compile then returns an error.
+type PortableComputer interface {
+	ComputesPortably() bool
+}
+
 // Describer is a Device that describes its hardware: instruction set, threads,
 // and the arithmetic of each float type.
 type Describer interface {
@@ -203,6 +210,9 @@ type Description struct {
 	// Arithmetic says for each float type how contractions are computed, e.g.
 	// "float32" for native, "float32 (16-bit storage)" for a storage format.
 	Arithmetic map[dtype.DType]string
+	// Bits is "portable" where results have the same bits on every processor and
+	// instruction set (policy.SetBits), else empty.
+	Bits string
 	// Missing lists the libraries that the device would use but could not load,
 	// with the reason: "cuDNN: no library found …".
 	Missing []string

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 )
 
 // Scalar is the formula of an element-wise operation for one element of each argument;
@@ -104,7 +105,7 @@ func trigonometricError(x, _, f, rel, abs float64) float64 {
 	if math.Abs(x) > dtype.Float16.Max() {
 		return 2
 	}
-	return rel*math.Abs(f) + abs
+	return float64(rel*math.Abs(f)) + abs
 }
 
 // powerError: a relative error of the exponent y·ln x gives a relative error of the
@@ -118,42 +119,44 @@ func powerError(x, y, f, rel, _ float64) float64 {
 
 const smallestNormal = 0x1p-1022
 
-// logarithm is ln x. math.Log of Go's amd64 is wrong for subnormal numbers.
+// logarithm is ln x. portablemath.Log of Go's amd64 is wrong for subnormal numbers.
 func logarithm(x float64) float64 {
 	if x > 0 && x < smallestNormal {
-		return math.Log(x*0x1p54) - 54*math.Ln2
+		return portablemath.Log(x*0x1p54) - 54*math.Ln2
 	}
-	return math.Log(x)
+	return portablemath.Log(x)
 }
 
-// power is xʸ. math.Pow uses math.Log, with its error for subnormal numbers, and one
+// power is xʸ. portablemath.Pow uses portablemath.Log, with its error for subnormal numbers, and one
 // product per bit of y, whose roundings add up.
 func power(x, y float64) float64 {
 	if math.Abs(x-1) < 0.5 && math.Abs(y) > 64 && !math.IsInf(y, 0) {
-		return math.Exp(y * math.Log1p(x-1))
+		return portablemath.Exp(y * portablemath.Log1p(x-1))
 	}
 	if a := math.Abs(x); a > 0 && a < smallestNormal {
 		fraction, exponent := math.Frexp(x)
-		return math.Pow(fraction, y) * math.Exp2(float64(exponent)*y)
+		return portablemath.Pow(fraction, y) * portablemath.Exp2(float64(exponent)*y)
 	}
-	return math.Pow(x, y)
+	return portablemath.Pow(x, y)
 }
 
 // sigmoid is 1/(1+e⁻ˣ) without overflow.
 func sigmoid(x float64) float64 {
 	if x < 0 {
-		e := math.Exp(x)
+		e := portablemath.Exp(x)
 		return e / (1 + e)
 	}
-	return 1 / (1 + math.Exp(-x))
+	return 1 / (1 + portablemath.Exp(-x))
 }
 
 // softplus is ln(1+eˣ) without overflow.
-func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }
+func softplus(x float64) float64 {
+	return max(x, 0) + portablemath.Log1p(portablemath.Exp(-math.Abs(x)))
+}
 
-func normalCDF(x float64) float64 { return math.Erfc(-x*(math.Sqrt2/2)) / 2 }
+func normalCDF(x float64) float64 { return portablemath.Erfc(-x*(math.Sqrt2/2)) / 2 }
 
-func normalPDF(x float64) float64 { return math.Exp(-x*x/2) / math.Sqrt(2*math.Pi) }
+func normalPDF(x float64) float64 { return portablemath.Exp(-x*x/2) / math.Sqrt(2*math.Pi) }
 
 // floorMod is x - y·⌊x/y⌋, with the sign of y.
 func floorMod(x, y float64) float64 {

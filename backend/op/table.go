@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 )
 
 // Code names an operation. Its properties are in its row, [Code.Info].
@@ -300,21 +301,21 @@ func init() {
 		Neg:        row1("Neg", Clear, inferNumber).unary(func(x float64) float64 { return -x }).unaryInt(func(x int64) int64 { return -x }),
 		Abs:        row1("Abs", Clear, inferNumber).unary(math.Abs).unaryInt(func(x int64) int64 { return max(x, -x) }),
 		Sign:       without(row1("Sign", Clear, inferNumber)).unary(signOf).anyZero().unaryInt(func(x int64) int64 { return min(max(x, -1), 1) }).selects(),
-		Exp:        row1("Exp", Deny, inferFloat).unary(math.Exp).within(relative).costly(),
-		Expm1:      row1("Expm1", Deny, inferFloat).unary(math.Expm1).within(relative).costly(),
+		Exp:        row1("Exp", Deny, inferFloat).unary(portablemath.Exp).within(relative).costly(),
+		Expm1:      row1("Expm1", Deny, inferFloat).unary(portablemath.Expm1).within(relative).costly(),
 		Log:        row1("Log", Deny, inferFloat).unary(logarithm).within(relative).positive().costly(),
-		Log1p:      row1("Log1p", Deny, inferFloat).unary(math.Log1p).within(relative).positive().costly(),
+		Log1p:      row1("Log1p", Deny, inferFloat).unary(portablemath.Log1p).within(relative).positive().costly(),
 		Sqrt:       row1("Sqrt", Inferred, inferFloat).unary(math.Sqrt).positive().costly(),
 		Rsqrt:      row1("Rsqrt", Inferred, inferFloat).unary(func(x float64) float64 { return 1 / math.Sqrt(x) }).within(relative).positive().costly(),
 		Reciprocal: row1("Reciprocal", Inferred, inferFloat).unary(func(x float64) float64 { return 1 / x }).within(relative).costly(),
 		Square:     row1("Square", Inferred, inferNumber).unary(func(x float64) float64 { return x * x }).unaryInt(func(x int64) int64 { return x * x }),
-		Sin:        row1("Sin", Inferred, inferFloat).unary(math.Sin).within(trigonometricError).costly(),
-		Cos:        row1("Cos", Inferred, inferFloat).unary(math.Cos).within(trigonometricError).costly(),
-		Tanh:       row1("Tanh", Inferred, inferFloat).unary(math.Tanh).within(relative).costly(),
+		Sin:        row1("Sin", Inferred, inferFloat).unary(portablemath.Sin).within(trigonometricError).costly(),
+		Cos:        row1("Cos", Inferred, inferFloat).unary(portablemath.Cos).within(trigonometricError).costly(),
+		Tanh:       row1("Tanh", Inferred, inferFloat).unary(portablemath.Tanh).within(relative).costly(),
 		Sigmoid:    row1("Sigmoid", Inferred, inferFloat).unary(sigmoid).within(relative).costly(),
 		Softplus:   row1("Softplus", Deny, inferFloat).unary(softplus).within(relative).costly().expands(expandSoftplus),
 		Relu:       row1("Relu", Clear, inferNumber).unary(func(x float64) float64 { return larger(x, 0) }).anyZero().unaryInt(func(x int64) int64 { return max(x, 0) }).selects(),
-		Erf:        row1("Erf", Inferred, inferFloat).unary(math.Erf).within(relative).costly(),
+		Erf:        row1("Erf", Inferred, inferFloat).unary(portablemath.Erf).within(relative).costly(),
 		NormalCDF:  row1("NormalCDF", Inferred, inferFloat).unary(normalCDF).within(normalError).costly(),
 		NormalPDF:  row1("NormalPDF", Inferred, inferFloat).unary(normalPDF).within(normalError).costly(),
 		Floor:      without(row1("Floor", Clear, inferFloat)).unary(math.Floor),

@@ -239,7 +239,7 @@ func (fn *Func[In, Out]) beside(ctx context.Context, in In, o BesideOptions) (*b
 		}
 	}
 	b := &beside{}
-	p := &plan{in: slices.Clone(fn.core.shape), key: key, beside: b, tf32: tf32()}
+	p := &plan{in: slices.Clone(fn.core.shape), key: key, beside: b, settings: currentSettings()}
 	b.plan = p
 	for _, a := range fn.core.args {
 		if !a.typ.Shape.Known() {

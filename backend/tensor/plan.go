@@ -44,8 +44,8 @@ type plan struct {
 	exchanges string      // what they are
 	agreed    atomic.Bool // that all ranks make them
 
-	tf32      [2]bool // what backend.TF32 returned
-	unbounded bool    // it was made to be looked at; whether it fits into memory is not known
+	settings  settings // of package backend, when it was compiled
+	unbounded bool     // it was made to be looked at; whether it fits into memory is not known
 	stopAtNaN bool
 	runs      int // how often it ran, for MEZZO_DEBUG=plan and trace
 
@@ -165,7 +165,7 @@ func (f *freeList) take() *Tensor {
 
 // fits reports whether p was compiled for arguments like those of the call in progress.
 func (p *plan) fits(c *core, key besideKey) bool {
-	if p.key != key || p.tf32 != tf32() || !slices.Equal(c.shape, p.in) {
+	if p.key != key || p.settings != currentSettings() || !slices.Equal(c.shape, p.in) {
 		return false
 	}
 	for i, a := range c.args {
@@ -176,9 +176,16 @@ func (p *plan) fits(c *core, key besideKey) bool {
 	return true
 }
 
-func tf32() [2]bool {
-	on, set := backend.TF32()
-	return [2]bool{on, set}
+// settings is what a compilation depends on besides the graph: a plan of others is not used.
+type settings struct {
+	tf32, tf32Set bool
+	bits          backend.Bits
+}
+
+func currentSettings() (s settings) {
+	s.tf32, s.tf32Set = backend.TF32()
+	s.bits = backend.CurrentBits()
+	return s
 }
 
 func (p *plan) finish(sources []source) {
@@ -349,6 +356,9 @@ func (p *plan) agree() error {
 // arithmetic says what the bits of an update depend on besides its program: ranks whose
 // kernels are written for different instruction sets round differently.
 func arithmetic() string {
+	if backend.CurrentBits() == backend.PortableBits {
+		return "computes with portable bits"
+	}
 	text := "computes on " + runtime.GOARCH
 	if d, err := backend.Default(); err == nil {
 		if d, ok := d.(driver.Describer); ok {

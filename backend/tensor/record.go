@@ -130,7 +130,7 @@ func (fn *Func[In, Out]) compile(ctx context.Context, in In, o ir.Options) (*pla
 		}
 	}
 	var out Out
-	p := &plan{in: slices.Clone(fn.core.shape), tf32: tf32()}
+	p := &plan{in: slices.Clone(fn.core.shape), settings: currentSettings()}
 	for _, a := range fn.core.args {
 		p.types, p.given = append(p.types, a.typ), append(p.given, a.gradient)
 	}

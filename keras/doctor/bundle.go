@@ -36,6 +36,7 @@ type Origin struct {
 	Device      string            // "cpu"
 	Hardware    string            // as the system names it
 	ISA         string            // instruction set of the kernels: "AVX2", "sm_90"
+	Bits        string            // "portable" if bits do not depend on ISA (policy.SetBits), else empty
 	Threads     int               // that computed
 	Go          string            // version, operating system and architecture
 	Policy      string            // the global policy's name
@@ -126,7 +127,7 @@ func Here() (o Origin, err error) {
 		return o, err
 	}
 	o = Origin{
-		Device: d.Device, Hardware: d.Hardware, ISA: d.ISA, Threads: d.Threads,
+		Device: d.Device, Hardware: d.Hardware, ISA: d.ISA, Bits: d.Bits, Threads: d.Threads,
 		Go:     fmt.Sprintf("%s %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH),
 		Policy: policy.Global().Name, Environment: map[string]string{},
 	}
@@ -246,7 +247,7 @@ func (b *Bundle) compare(got []tensor.Digest) (*Replayed, error) {
 		return nil, fmt.Errorf("doctor: %w", err)
 	}
 	r := &Replayed{Same: true, Values: len(got)}
-	if now.Device != b.Made.Device || now.ISA != b.Made.ISA {
+	if now.Device != b.Made.Device || now.Bits != b.Made.Bits || now.ISA != b.Made.ISA && now.Bits == "" {
 		r.Elsewhere = fmt.Sprintf("it was made on %s with %s, this is %s with %s", b.Made.Device, b.Made.ISA, now.Device, now.ISA)
 	}
 	at := func(all []tensor.Digest, i int) (d tensor.Digest) {

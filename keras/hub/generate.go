@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/layers"
@@ -382,7 +383,7 @@ func (r *Generator) choose(logits []byte, row int, o GenerateOptions) (int32, er
 	}
 	var sum float64
 	for i := range all {
-		p := math.Exp(float64(all[i].p-most) / o.Temperature)
+		p := portablemath.Exp(float64(all[i].p-most) / o.Temperature)
 		all[i].p = float32(p)
 		sum += p
 	}

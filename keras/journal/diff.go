@@ -164,6 +164,7 @@ func headers(a, b *Session) (all []string) {
 	add("policy", a.Made.Policy, b.Made.Policy)
 	add("device", a.Made.Device, b.Made.Device)
 	add("instruction set", a.Made.ISA, b.Made.ISA)
+	add("bits", a.Made.Bits, b.Made.Bits)
 	add("Go", a.Made.Go, b.Made.Go)
 	add("ranks", a.Ranks, b.Ranks)
 	add("BatchSize", a.Setup.BatchSize, b.Setup.BatchSize)

@@ -171,7 +171,12 @@ func (l *Log) repeats() bool {
 }
 
 // kernels is what bits depend on besides the program.
-func (s *Session) kernels() string { return s.Made.Device + " " + s.Made.ISA }
+func (s *Session) kernels() string {
+	if s.Made.Bits != "" {
+		return fmt.Sprintf("%s with %s bits", s.Made.Device, s.Made.Bits)
+	}
+	return s.Made.Device + " " + s.Made.ISA
+}
 
 // saved finds the state that was saved before a step of an epoch: the newest.
 func (l *Log) saved(epoch, step int) (State, bool) {

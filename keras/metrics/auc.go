@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/lossmath"
 	"github.com/mezzo-ml/mezzo/backend/tensor/lossshape"
@@ -108,7 +109,7 @@ func (m *AUC) Result() (float64, error) {
 		if m.MultiLabel && i < len(m.LabelWeights) {
 			w = m.LabelWeights[i]
 		}
-		sum += w * m.area(at)
+		sum += float64(w * m.area(at))
 		weights += w
 	}
 	return ratioOf(sum, weights), nil
@@ -134,7 +135,7 @@ func (m *AUC) area(at []counts) (sum float64) {
 		case "majoring":
 			height = max(y, nextY)
 		}
-		sum += (x - nextX) * height
+		sum += float64((x - nextX) * height)
 	}
 	return sum
 }
@@ -162,7 +163,7 @@ func interpolatedPR(at []counts) (sum float64) {
 		if p > 0 && nextP > 0 {
 			ratio = p / nextP
 		}
-		sum += ratioOf(slope*(c.tp-next.tp+(next.tp-slope*nextP)*math.Log(ratio)), next.tp+next.fn)
+		sum += ratioOf(slope*(c.tp-next.tp+float64((next.tp-float64(slope*nextP))*portablemath.Log(ratio))), next.tp+next.fn)
 	}
 	return sum
 }

@@ -36,7 +36,7 @@ func newCutoffs(given []float64) cutoffs {
 func isEven(at []float64) bool {
 	for i, v := range at {
 		want := float64(i) / float64(len(at)-1)
-		if math.Abs(v-want) > 1e-7+1e-5*want {
+		if math.Abs(v-want) > 1e-7+float64(1e-5*want) {
 			return false
 		}
 	}

@@ -137,7 +137,7 @@ func (s *sums) fScores(beta float64, average string) ([]float64, error) {
 	scores := make([]float64, len(tp))
 	for i := range scores {
 		p, r := tp[i]/(tp[i]+fp[i]+lossmath.Epsilon), tp[i]/(tp[i]+fn[i]+lossmath.Epsilon)
-		scores[i] = (1 + beta*beta) * p * r / (beta*beta*p + r + lossmath.Epsilon)
+		scores[i] = (1 + float64(beta*beta)) * p * r / (float64(beta*beta*p) + r + lossmath.Epsilon)
 	}
 	switch average {
 	case "macro":
@@ -145,7 +145,7 @@ func (s *sums) fScores(beta float64, average string) ([]float64, error) {
 	case "weighted":
 		var sum float64
 		for i, w := range weights {
-			sum += scores[i] * w
+			sum += float64(scores[i] * w)
 		}
 		return []float64{sum / (total(weights) + lossmath.Epsilon)}, nil
 	}
@@ -231,7 +231,7 @@ func (m *R2Score) Results() ([]float64, error) {
 		if scores[i] = 1 - v[3][i]/variance; math.IsInf(scores[i], 0) {
 			scores[i] = 0
 		}
-		sum += variance * scores[i]
+		sum += float64(variance * scores[i])
 		weight += variance
 	}
 	switch m.ClassAggregation {

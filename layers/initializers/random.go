@@ -10,6 +10,7 @@ import (
 	"gonum.org/v1/gonum/lapack/lapack64"
 
 	"github.com/mezzo-ml/mezzo/backend/philox"
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers/callspec"
 )
@@ -56,21 +57,21 @@ func draw(dst []float64, seed uint64, f func(u float64) float64) {
 
 // drawUniform draws from low to high.
 func drawUniform(dst []float64, seed uint64, low, high float64) {
-	draw(dst, seed, func(u float64) float64 { return low + (high-low)*u })
+	draw(dst, seed, func(u float64) float64 { return low + float64((high-low)*u) })
 }
 
 // drawNormal draws by the inverse of the normal distribution function.
 func drawNormal(dst []float64, seed uint64, mean, stddev float64) {
-	draw(dst, seed, func(u float64) float64 { return mean + stddev*math.Sqrt2*math.Erfinv(2*u-1) })
+	draw(dst, seed, func(u float64) float64 { return mean + float64(stddev*math.Sqrt2*portablemath.Erfinv(float64(2*u)-1)) })
 }
 
 // drawTruncated draws from a normal distribution cut at ±2 stddev: what
 // drawing again until a number lies within gives, without drawing again.
 func drawTruncated(dst []float64, seed uint64, mean, stddev float64) {
-	within := math.Erf(math.Sqrt2) // probability of ±2 stddev
+	within := portablemath.Erf(math.Sqrt2) // probability of ±2 stddev
 	draw(dst, seed, func(u float64) float64 {
-		z := math.Sqrt2 * math.Erfinv(within*(2*u-1))
-		return mean + stddev*min(max(z, -2), 2) // rounding may reach beyond 2
+		z := math.Sqrt2 * portablemath.Erfinv(within*(2*u-1))
+		return mean + float64(stddev*min(max(z, -2), 2)) // rounding may reach beyond 2
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers/callspec"
 )
@@ -37,7 +38,7 @@ func stft(s callspec.Spec) (Initializer, error) {
 		scale := 0.0
 		for _, v := range w {
 			if scaling == "density" {
-				scale += v * v
+				scale += float64(v * v)
 			} else {
 				scale += math.Abs(v)
 			}
@@ -55,7 +56,8 @@ func stft(s callspec.Spec) (Initializer, error) {
 		for i := range dst {
 			t, f := i/shape[2], i%shape[2]
 			// The angle less whole turns, which are exact in integers.
-			sin, cos := math.Sincos(-2 * math.Pi * float64(t*f%max(fft, 1)) / float64(max(fft, 1)))
+			angle := -2 * math.Pi * float64(t*f%max(fft, 1)) / float64(max(fft, 1))
+			sin, cos := portablemath.Sin(angle), portablemath.Cos(angle)
 			dst[i] = cos * w[t] / scale
 			if side == "imag" {
 				dst[i] = sin * w[t] / scale
@@ -95,7 +97,7 @@ func Window(name string, n int, periodic bool) []float64 {
 			continue
 		}
 		for k, a := range cosines[name] {
-			w[t] += a * math.Cos(float64(k)*(2*float64(t)/float64(last)-1)*math.Pi)
+			w[t] += float64(a * portablemath.Cos(float64(k)*(2*float64(t)/float64(last)-1)*math.Pi))
 		}
 	}
 	return w

@@ -3,11 +3,11 @@ package preprocessing
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"sync"
 
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
@@ -266,7 +266,7 @@ func (c *counts[K]) vocabulary(l lookup[K]) (words []K, idf []float64, err error
 	}
 	if l.mode == "tf_idf" {
 		for _, w := range words {
-			idf = append(idf, math.Log(1+float64(c.rows)/float64(1+c.documents[w])))
+			idf = append(idf, portablemath.Log(1+float64(c.rows)/float64(1+c.documents[w])))
 		}
 	}
 	return words, idf, nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/initializers"
@@ -125,7 +126,7 @@ func (m *MelSpectrogram) Build(in ...layers.Shape) error {
 // n bands from low to high, [bins n]: triangles in the mel scale, each from the
 // middle of the one before to that of the next. The frequency 0 is in none.
 func melBands(n, bins int, rate, low, high float64) []float64 {
-	mel := func(hertz float64) float64 { return 1127 * math.Log(1+hertz/700) }
+	mel := func(hertz float64) float64 { return float64(1127 * portablemath.Log(1+hertz/700)) }
 	step := (mel(high) - mel(low)) / float64(n+1)
 	out := make([]float64, bins*n)
 	for i := 1; i < bins; i++ {
@@ -170,7 +171,7 @@ func (m *MelSpectrogram) Call(_ layers.Pass, x *tensor.Tensor) *tensor.Tensor {
 	y := support.OverLast(power, *c.NumMelBins, func(p *tensor.Tensor) *tensor.Tensor { return p.MatMul(m.bands.CastLike(x)) })
 	if *c.PowerToDB {
 		const tenLogs = 10 / math.Ln10
-		y = y.MaximumScalar(*c.MinPower).Log().MulScalar(tenLogs).AddScalar(-tenLogs * math.Log(max(*c.RefPower, *c.MinPower)))
+		y = y.MaximumScalar(*c.MinPower).Log().MulScalar(tenLogs).AddScalar(-tenLogs * portablemath.Log(max(*c.RefPower, *c.MinPower)))
 		y = y.Maximum(y.Max().AddScalar(-*c.TopDB))
 	}
 	return y.Transpose(0, 2, 1).Cast(d)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 )
 
 // interpolations are TensorFlow's ways of resizing.
@@ -23,7 +25,7 @@ func Weights(how string, antialias bool, from, to int) ([]float64, error) {
 	scale := float64(from) / float64(to)
 	for i := range to {
 		row := w[i*from : (i+1)*from]
-		center := (float64(i)+0.5)*scale - 0.5 // where pixel i lies among the others
+		center := float64((float64(i)+0.5)*scale) - 0.5 // where pixel i lies among the others
 		switch {
 		case how == "nearest":
 			row[min(int((float64(i)+0.5)*scale), from-1)] = 1
@@ -83,9 +85,9 @@ func kernelOf(how string) (kernel func(x float64) float64, radius float64) {
 // cubic is the kernel of Keys (1981) with a = -½.
 func cubic(x float64) float64 {
 	if x <= 1 {
-		return (1.5*x-2.5)*x*x + 1
+		return float64((float64(1.5*x)-2.5)*x*x) + 1
 	}
-	return ((-0.5*x+2.5)*x-4)*x + 2
+	return float64((float64((float64(-0.5*x)+2.5)*x)-4)*x) + 2
 }
 
 func lanczos(radius float64) func(x float64) float64 {
@@ -93,7 +95,7 @@ func lanczos(radius float64) func(x float64) float64 {
 		if x < 1e-3 {
 			return 1
 		}
-		return radius * math.Sin(math.Pi*x) * math.Sin(math.Pi*x/radius) / (math.Pi * math.Pi * x * x)
+		return radius * portablemath.Sin(math.Pi*x) * portablemath.Sin(math.Pi*x/radius) / (math.Pi * math.Pi * x * x)
 	}
 }
 

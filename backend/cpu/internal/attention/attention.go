@@ -26,6 +26,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 )
 
 // attention is the common part of AttentionForward and AttentionGrad. Scores exist for
@@ -283,7 +284,7 @@ func (k *forward) weigh(r *exec.Run, w *exec.Worker, b scoreRows, i int) {
 	b.weigh(k.pairs, k.after, top, fresh, k.numbers(w))
 	for j, v := range fresh {
 		if sum[j] != 0 && before[j] != top[j] {
-			fade := float32(math.Exp(float64(k.after) * (float64(before[j]) - float64(top[j]))))
+			fade := float32(portablemath.Exp(float64(k.after) * (float64(before[j]) - float64(top[j]))))
 			sum[j] *= float64(fade)
 			scaleRow(floatsAt(unsafe.Pointer(&w.Scratch[k.atO+(i+j)*k.ldO]), k.ValueFeatures), fade)
 		}

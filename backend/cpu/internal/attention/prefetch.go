@@ -24,7 +24,7 @@ type prefetchList struct {
 // add appends rows of a head's features, from a step on.
 func (a *prefetchList) add(data []byte, size, batch, steps, heads, head, step, rows, features int) {
 	at := (((batch*steps+step)*heads + head) * features) * size
-	if rows = min(rows, steps-step); rows <= 0 || at >= len(data) || vec.Current() == nil {
+	if rows = min(rows, steps-step); rows <= 0 || at >= len(data) || vec.Native() == nil {
 		return
 	}
 	r := &a.rows[a.n]
@@ -38,7 +38,7 @@ func (a *prefetchList) part() {
 	for n := a.most; n > 0 && a.n > 0; {
 		r := &a.rows[a.n-1]
 		rows := min(n, r.rows)
-		vec.Current().PrefetchRows(unsafe.Pointer(&r.data[r.at]), r.bytes, rows, r.step)
+		vec.Native().PrefetchRows(unsafe.Pointer(&r.data[r.at]), r.bytes, rows, r.step)
 		n -= rows
 		r.at += rows * r.step
 		if r.rows -= rows; r.rows == 0 {

@@ -14,7 +14,7 @@ import (
 // Loops over a row of scores, in assembly where package vec has it.
 
 func scaleRow(x []float32, by float32) {
-	if v := vec.Current(); v != nil {
+	if v := vec.Native(); v != nil {
 		v.MulScalar(x, x, by)
 		return
 	}
@@ -24,7 +24,7 @@ func scaleRow(x []float32, by float32) {
 }
 
 func addRow(x []float32, c float32) {
-	if v := vec.Current(); v != nil {
+	if v := vec.Native(); v != nil {
 		v.AddScalar(x, x, c)
 		return
 	}
@@ -34,7 +34,7 @@ func addRow(x []float32, c float32) {
 }
 
 func mulRow(x, by []float32) {
-	if v := vec.Current(); v != nil {
+	if v := vec.Native(); v != nil {
 		v.Mul(x, x, by[:len(x)])
 		return
 	}
@@ -44,7 +44,7 @@ func mulRow(x, by []float32) {
 }
 
 func maxRow(x []float32) float32 {
-	if v := vec.Current(); v != nil {
+	if v := vec.Native(); v != nil {
 		return float32(v.Max(x))
 	}
 	return float32(reduce.MaxRun(x))
@@ -79,7 +79,7 @@ func wholeRow(x []float32, width int) []float32 {
 
 // whereRow sets x[i] to v[0] where keep[i] is 0; all of v has that value.
 func whereRow(x []float32, keep []byte, v []float32) {
-	if s := vec.Current(); s != nil {
+	if s := vec.Native(); s != nil {
 		for len(x) > 0 {
 			n := min(len(x), len(v))
 			s.Where(x[:n], keep[:n], x[:n], v[:n])
@@ -121,7 +121,7 @@ func newDropout(a op.Attr) *dropout {
 // others. len(out) must be a multiple of 256, at most randomPart; random is scratch
 // memory.
 func (d *dropout) keep(out []byte, random []float32, all elementwise.Draw, lo int) {
-	v := vec.Current()
+	v := vec.Native()
 	if v != nil && d.bits16 {
 		all.AtLeast(lo, out, d.bound[0])
 		return

@@ -412,7 +412,7 @@ func (k *implicitGEMM) patchesPay() bool {
 		for axis := range 3 {
 			pieces[axis] = k.along(&p, axis, taps[axis])
 		}
-		regions += float64(k.Batch) * k.regionsCost(pieces, min(k.Batch, k.tiles.MR), p.count[1])
+		regions += float64(float64(k.Batch) * k.regionsCost(pieces, min(k.Batch, k.tiles.MR), p.count[1]))
 	})
 	heights := tiling.CeilDiv(pixels, k.tiles.MR)
 	products := k.WindowSize * heights * (8*tiling.CeilDiv(pixels, heights) + 12)

@@ -232,13 +232,13 @@ func addScaled[T lanes.Real](acc, x, rows []T, step, ld int) {
 		x0, x1, x2, x3 := x[i], x[i+step], x[i+2*step], x[i+3*step]
 		r0, r1, r2, r3 := rows[at:][:n], rows[at+ld:][:n], rows[at+2*ld:][:n], rows[at+3*ld:][:n]
 		for j := range acc {
-			acc[j] += x0*r0[j] + x1*r1[j] + (x2*r2[j] + x3*r3[j])
+			acc[j] += T(x0*r0[j]) + T(x1*r1[j]) + (T(x2*r2[j]) + T(x3*r3[j]))
 		}
 	}
 	for ; i < len(x); i, at = i+step, at+ld {
 		x0, r0 := x[i], rows[at:][:n]
 		for j := range acc {
-			acc[j] += x0 * r0[j]
+			acc[j] += T(x0 * r0[j])
 		}
 	}
 }
@@ -248,14 +248,14 @@ func dot[T lanes.Real](a, b []T) T {
 	var s0, s1, s2, s3 T
 	b = b[:len(a)]
 	for len(a) >= 4 && len(b) >= 4 {
-		s0 += a[0] * b[0]
-		s1 += a[1] * b[1]
-		s2 += a[2] * b[2]
-		s3 += a[3] * b[3]
+		s0 += T(a[0] * b[0])
+		s1 += T(a[1] * b[1])
+		s2 += T(a[2] * b[2])
+		s3 += T(a[3] * b[3])
 		a, b = a[4:], b[4:]
 	}
 	for i := range a {
-		s0 += a[i] * b[i]
+		s0 += T(a[i] * b[i])
 	}
 	return s0 + s1 + (s2 + s3)
 }

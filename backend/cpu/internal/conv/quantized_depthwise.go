@@ -146,7 +146,7 @@ func (k *quantizedDepthwise) floatSums(r *exec.Run, w *exec.Worker, offset, n in
 			x := lanes.ViewOf[float32](w.Scratch[k.atPixels+4*(offset+tap+i*step):], k.channels)
 			to := sums[i*k.outs:][:k.channels]
 			for c, y := range kernel {
-				to[c] += x[c] * y
+				to[c] += float32(x[c] * y)
 			}
 		}
 	}

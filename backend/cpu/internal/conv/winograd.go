@@ -127,7 +127,7 @@ func (k *implicitGEMM) winogradPays() bool {
 	direct, tiles := k.tileProducts()
 	// Measured: transforms of the source and of products, in products of a tile, for each
 	// channel of the other side.
-	cost := tiles * (1 + 16/float64(k.lanes) + 10/float64(k.depth))
+	cost := float64(tiles * (1 + 16/float64(k.lanes) + 10/float64(k.depth)))
 	if k.code != op.Conv { // whose choice must not depend on the batch: predictions transform kernels once
 		cost += winogradSize * 6
 	}

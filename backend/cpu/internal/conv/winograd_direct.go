@@ -23,7 +23,7 @@ func (k *winogradPass) exact(d unsafe.Pointer, pixels, cols, ld int) bool {
 		pixels, cols = 1, pixels*cols
 	}
 	for i := range pixels {
-		if vec.Current().Infinities(unsafe.Slice((*float32)(unsafe.Add(d, i*ld)), cols)) != 0 {
+		if vec.Native().Infinities(unsafe.Slice((*float32)(unsafe.Add(d, i*ld)), cols)) != 0 {
 			return false
 		}
 	}
@@ -78,7 +78,7 @@ func (k *winogradGradPass) exact(w *exec.Worker, d unsafe.Pointer, step, n int) 
 	columns := lanes.ViewOf[float64](w.Scratch[k.atColumns:], n)
 	clear(columns)
 	x := unsafe.Slice((*float32)(d), (k.channels-1)*step/4+n)
-	vec.Current().SumColumns(columns, x, k.channels, step/4)
+	vec.Native().SumColumns(columns, x, k.channels, step/4)
 	for _, v := range columns {
 		if v-v != 0 {
 			return false

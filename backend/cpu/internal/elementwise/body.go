@@ -228,7 +228,7 @@ func (c *code) roundLater(list []instr) {
 // without rounding if the numbers have the type's precision already, and non-temporal
 // where that is wanted.
 func (c *code) store16(list []instr) {
-	v := vec.Current()
+	v := vec.Native()
 	for k := range c.results {
 		r := &c.results[k]
 		if !r.DType.Is16() {
@@ -520,7 +520,7 @@ func rounding(ins op.Instr, dst int) lanes.Loop {
 
 // roundedLoop returns one loop that computes an instruction and rounds, or nil.
 func roundedLoop(ins op.Instr, dst int, args []int) lanes.Loop {
-	v := vec.Current()
+	v := vec.Native()
 	if v == nil {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -36,14 +37,16 @@ var chainPatterns = func() []chainPattern {
 	scaled := func(a, b, c pattern) pattern { return do(op.Mul, do(op.Sub, a, b), c) }
 	return []chainPattern{
 		{
-			root: do(op.Add, do(op.Mul, b, do(op.NormalCDF, a)), do(op.Mul, do(op.Mul, b, a), do(op.NormalPDF, a))),
+			root:      do(op.Add, do(op.Mul, b, do(op.NormalCDF, a)), do(op.Mul, do(op.Mul, b, a), do(op.NormalPDF, a))),
+			functions: true,
 			whole: func(set *vec.Set, dst []float32, in [6][]float32, _ [4]float32) {
 				set.GeluGrad(dst, in[0], in[1])
 			},
 		},
 		{
-			root:  do(op.Mul, a, do(op.NormalCDF, a)),
-			whole: func(set *vec.Set, dst []float32, in [6][]float32, _ [4]float32) { set.Gelu(dst, in[0]) },
+			root:      do(op.Mul, a, do(op.NormalCDF, a)),
+			functions: true,
+			whole:     func(set *vec.Set, dst []float32, in [6][]float32, _ [4]float32) { set.Gelu(dst, in[0]) },
 		},
 		{root: do(op.Add, do(op.Add, do(op.Mul, a, b), scaled(c, d, e)), f), whole: affineSum},
 		{root: do(op.Add, scaled(a, b, c), d), whole: affine},
@@ -74,11 +77,13 @@ var chainPatterns = func() []chainPattern {
 }()
 
 type chainPattern struct {
-	root  pattern
-	role  role
-	of    func(v *vec.Set) vec.Chain
-	slow  func(v *vec.Set) vec.SlowChain                                 // instead of of
-	whole func(v *vec.Set, dst []float32, in [6][]float32, n [4]float32) // instead of them
+	root pattern
+	role role
+	// functions is whether it has elementary functions, whose bits depend on the level.
+	functions bool
+	of        func(v *vec.Set) vec.Chain
+	slow      func(v *vec.Set) vec.SlowChain                                 // instead of of
+	whole     func(v *vec.Set, dst []float32, in [6][]float32, n [4]float32) // instead of them
 	// masked replaces the others for a vector of bools, another vector and two numbers.
 	masked func(v *vec.Set, dst []float32, c []byte, a []float32, s, t float32)
 }
@@ -113,7 +118,7 @@ func affineSum(s *vec.Set, dst []float32, v [6][]float32, _ [4]float32) {
 // chained replaces several instructions by one loop where it can. It leaves the
 // replaced instructions to needed.
 func (c *code) chained(list []instr, operands []operand) []instr {
-	if vec.Current() == nil {
+	if vec.Native() == nil {
 		return list
 	}
 	m := matcher{laneTypes: c.laneTypes, operands: operands, defs: map[int]*instr{}, reads: map[int]int{}}
@@ -130,6 +135,9 @@ func (c *code) chained(list []instr, operands []operand) []instr {
 	for i := range slices.Backward(out) {
 		for j := range chainPatterns {
 			p, b := &chainPatterns[j], unbound
+			if p.functions && isa.PortableBits() {
+				continue
+			}
 			if m.match(&p.root, out[i].dst, true, &b) {
 				out[i].chain, out[i].args = p, nil
 				for _, reg := range b {
@@ -229,13 +237,13 @@ func chainExec(ins instr, operands []operand, through int) lanes.Loop {
 	}
 	dst := ins.dst
 	if f := ins.chain.masked; f != nil {
-		set, a, c := vec.Current(), in[0], in[1]
+		set, a, c := vec.Native(), in[0], in[1]
 		return func(r [][]byte, n int) {
 			f(set, vector(r, dst, n), r[c][:n], vector(r, a, n), number(r, 0), number(r, 1))
 		}
 	}
 	if whole := ins.chain.whole; whole != nil {
-		set := vec.Current()
+		set := vec.Native()
 		return func(r [][]byte, n int) {
 			var v [6][]float32
 			for i, reg := range in {
@@ -245,12 +253,12 @@ func chainExec(ins instr, operands []operand, through int) lanes.Loop {
 		}
 	}
 	if ins.chain.slow == nil {
-		f := ins.chain.of(vec.Current())
+		f := ins.chain.of(vec.Native())
 		return func(r [][]byte, n int) {
 			f(vector(r, dst, n), vector(r, in[0], n), vector(r, in[1], n), number(r, 0), number(r, 1))
 		}
 	}
-	f := ins.chain.slow(vec.Current())
+	f := ins.chain.slow(vec.Native())
 	return func(r [][]byte, n int) {
 		var prefetched [mostPrefetched]unsafe.Pointer
 		for i := range prefetched {
@@ -293,7 +301,7 @@ func momentsExec(list []instr, operands []operand, separate [3]lanes.Loop) lanes
 	first, second, step := byRole(list)
 	numbers := slices.Concat(first.args[2:], second.args[2:], step.args[3:])
 	to, from := [3]int{first.dst, second.dst, step.dst}, [3]int{first.args[0], second.args[0], step.args[0]}
-	gradient, f := first.args[1], vec.Current().Moments
+	gradient, f := first.args[1], vec.Native().Moments
 	return func(r [][]byte, n int) {
 		start := func(reg int) *byte { return unsafe.SliceData(r[reg]) }
 		if start(to[0]) != start(from[0]) || start(to[1]) != start(from[1]) || start(to[2]) == start(gradient) {
@@ -329,7 +337,7 @@ func (c *code) findPrefetched(operands []operand, list []instr) {
 
 // scalarLoop returns the loop of an operation on a vector and a number, or nil.
 func scalarLoop(ins instr, operands []operand) (f vec.Scalar, vector, number int) {
-	v := vec.Current()
+	v := vec.Native()
 	if v == nil || len(ins.args) != 2 || ins.DType != dtype.Float32 || ins.from != dtype.Float32 {
 		return nil, 0, 0
 	}
@@ -367,7 +375,7 @@ func (c *code) findDraw(operands []operand, list []instr) {
 		}
 		from := ins.args[0]
 		numbers, ok := operands[from].Producer.(*random)
-		if !ok || !numbers.bits16 || vec.Current() == nil || c.isResult(from) || slices.ContainsFunc(list, func(o instr) bool { return o.dst != ins.dst && slices.Contains(o.args, from) }) {
+		if !ok || !numbers.bits16 || vec.Native() == nil || c.isResult(from) || slices.ContainsFunc(list, func(o instr) bool { return o.dst != ins.dst && slices.Contains(o.args, from) }) {
 			continue
 		}
 		ins.draws, ins.args = true, ins.args[1:]

@@ -20,7 +20,7 @@ type dropoutLoop struct {
 
 // findDropout looks for a body that compares random numbers and selects by the result.
 func (c *code) findDropout(operands []operand, list []instr) {
-	v := vec.Current()
+	v := vec.Native()
 	if c.draw == nil || v.PhiloxScale.F32 == nil || len(list) != 2 || len(c.results) != 1 || !list[0].draws {
 		return
 	}

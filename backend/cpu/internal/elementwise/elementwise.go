@@ -103,7 +103,7 @@ func New(b *exec.Builder, v *ir.Value) exec.Kernel {
 	// Prefetching pays for 16-bit operands, or while random numbers are drawn. Slow loops
 	// prefetch their operands themselves.
 	for _, c := range k.variants {
-		c.prefetches = vec.Current() != nil && k.n >= fromMemory && (has16 || c.draw != nil) && len(c.prefetched) == 0
+		c.prefetches = vec.Native() != nil && k.n >= fromMemory && (has16 || c.draw != nil) && len(c.prefetched) == 0
 	}
 	// Chunks are whole blocks of one or two microseconds, and longer if there are many:
 	// memory is read faster in long runs.
@@ -286,7 +286,7 @@ func (k *Chain) Run(r *exec.Run) {
 func (k *Chain) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	k.span(r, w.Scratch, w.Blocks, i*k.grain, min(k.n, (i+1)*k.grain), nil, nil)
 	if k.fence {
-		vec.Current().Fence()
+		vec.Native().Fence()
 	}
 }
 
@@ -411,7 +411,7 @@ func (k *Chain) stretch(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, 
 			case o.copied:
 				copy(memory(i, lo, n), regs[o.reg])
 			case o.nonTemporal && o.store != nil:
-				vec.Current().CopyNT(memory(i, lo, n), regs[o.reg][:n*o.DType.Size()])
+				vec.Native().CopyNT(memory(i, lo, n), regs[o.reg][:n*o.DType.Size()])
 			case o.store != nil:
 				o.store(memory(i, lo, n), regs[o.reg][:n*c.laneTypes[o.reg].Size()])
 			}
@@ -436,7 +436,7 @@ func (k *Chain) prefetch(r *exec.Run, lo, hi int) {
 	if lo >= hi {
 		return
 	}
-	v := vec.Current()
+	v := vec.Native()
 	for i := range k.Operands {
 		if o := &k.Operands[i]; o.Access == Full && o.Producer == nil {
 			size := o.DType.Size()

@@ -13,7 +13,7 @@ import (
 // memory, if package vec has it; otherwise each operation is a pass over the cache,
 // with two more for conversions. It reports whether it did. Draws stay in the list.
 func (c *code) lowPrecision(list []instr, operands []operand) ([]instr, bool) {
-	v := vec.Current()
+	v := vec.Native()
 	if v == nil || len(c.results) != 1 || !c.results[0].DType.Is16() || len(list) == 0 {
 		return list, false
 	}

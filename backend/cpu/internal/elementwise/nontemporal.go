@@ -18,7 +18,7 @@ const ReuseBytes = 1 << 26
 // overwrite an operand, which is cached, and its next use is far away.
 func (k *Chain) storesNonTemporal(g *ir.Graph, at int) bool {
 	v := g.Values[at]
-	switch d, s := v.Type.DType, vec.Current(); {
+	switch d, s := v.Type.DType, vec.Native(); {
 	case s == nil, d != dtype.Float32 && !d.Is16(), d.Is16() && s.ToF16NT == nil:
 		return false
 	}

@@ -59,7 +59,7 @@ func (d Draw) AtLeast(lo int, out []byte, x float32) {
 		clear(out)
 		return
 	}
-	f := vec.Current().PhiloxAtLeast
+	f := vec.Native().PhiloxAtLeast
 	for len(out) > 0 {
 		before := lo % 8
 		n := min(len(out), 256)
@@ -146,7 +146,7 @@ func (d Draw) words(lo int) (first, k0, k1, c1, c2, c3 uint32) {
 
 // Uniform draws up to randomGrain numbers from number lo on, which must begin a block.
 func (d Draw) Uniform(lo int, out []float32) {
-	if v := vec.Current(); v != nil && d.within(lo) {
+	if v := vec.Native(); v != nil && d.within(lo) {
 		n, f := len(out)/128*128, v.Philox
 		if d.bits16 {
 			n, f = len(out)/256*256, v.Philox16

@@ -382,7 +382,7 @@ func (h *helper) serve() {
 // pause waits for some tens of nanoseconds without occupying the core's execution units
 // or memory bandwidth.
 func pause() {
-	if v := vec.Current(); v != nil {
+	if v := vec.Native(); v != nil {
 		v.Pause(1)
 	}
 }

@@ -275,9 +275,11 @@ type Convert func(d, s unsafe.Pointer, n int)
 
 // Set is the routines for an instruction set.
 type Set struct {
-	Name  string
-	F32   *Tiles // float32 by float32
-	Pairs *Tiles // bfloat16 by bfloat16, or nil where float32 is as fast
+	Name string
+	// Ordered is whether all sums have the order that they have on every level, see Products.
+	Ordered bool
+	F32     *Tiles // float32 by float32
+	Pairs   *Tiles // bfloat16 by bfloat16, or nil where float32 is as fast
 
 	// Blocks is bfloat16 by bfloat16 for large products, or nil: its kernels take whole units
 	// of rows and of steps.

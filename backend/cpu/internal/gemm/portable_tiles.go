@@ -33,14 +33,14 @@ func portableKernel(rows int, inner bool) Kernel {
 			for p := range k {
 				x := *(*float32)(unsafe.Add(a, i*row+p*step))
 				y := (*[portableNR]float32)(unsafe.Add(b, p*ldb))
-				sum[0] += x * y[0]
-				sum[1] += x * y[1]
-				sum[2] += x * y[2]
-				sum[3] += x * y[3]
-				sum[4] += x * y[4]
-				sum[5] += x * y[5]
-				sum[6] += x * y[6]
-				sum[7] += x * y[7]
+				sum[0] += float32(x * y[0])
+				sum[1] += float32(x * y[1])
+				sum[2] += float32(x * y[2])
+				sum[3] += float32(x * y[3])
+				sum[4] += float32(x * y[4])
+				sum[5] += float32(x * y[5])
+				sum[6] += float32(x * y[6])
+				sum[7] += float32(x * y[7])
 			}
 			*(*[portableNR]float32)(unsafe.Add(d, i*ldd)) = sum
 		}

@@ -28,7 +28,7 @@ func dotsBy(e Element, lanes int, four, one rowsBy) Dots {
 		for i := range rows {
 			sum := (*float32)(at(d, i, 4))
 			for p := whole; p < n; p++ {
-				*sum += e.load(at(s, i, lds), p) * *(*float32)(at(x, p, 4))
+				*sum += float32(e.load(at(s, i, lds), p) * *(*float32)(at(x, p, 4)))
 			}
 		}
 	}
@@ -60,7 +60,7 @@ func addsBy(e Element, lanes int, four, one rowsBy) Adds {
 		case whole < n:
 			for i := range rows {
 				for j := range n {
-					*(*float32)(at(d, j, 4)) += e.load(at(s, i, lds), j) * *(*float32)(at(x, i, 4))
+					*(*float32)(at(d, j, 4)) += float32(e.load(at(s, i, lds), j) * *(*float32)(at(x, i, 4)))
 				}
 			}
 		}

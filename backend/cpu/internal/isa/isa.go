@@ -12,6 +12,8 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+
+	"github.com/mezzo-ml/mezzo/backend"
 )
 
 // Level is a set of the processor's vector instructions that kernels are written
@@ -63,6 +65,10 @@ func Current() Level { return Level(level.Load()) }
 
 // Use sets the level and returns the one before. It is for tests.
 func Use(l Level) Level { return Level(level.Swap(uint32(l))) }
+
+// PortableBits reports whether results must have the same bits on every level, by
+// [backend.SetBits]: kernels then must choose what does not depend on the level.
+func PortableBits() bool { return backend.CurrentBits() == backend.PortableBits }
 
 // choose returns the level among levels, which are in order, that word names. An
 // empty word is the highest level; an unknown one is too, with an error.

@@ -7,7 +7,7 @@ import (
 
 // ToF32 is [dtype.ToF32], in assembly if there is some.
 func ToF32(dst []float32, src []byte, d dtype.DType) {
-	if v := vec.Current(); v != nil {
+	if v := vec.Native(); v != nil {
 		switch d {
 		case dtype.Float16:
 			v.FromF16(dst, dtype.View[uint16](src))
@@ -35,7 +35,7 @@ func ToF32(dst []float32, src []byte, d dtype.DType) {
 
 // FromF32 is [dtype.FromF32], in assembly if there is some.
 func FromF32(dst []byte, src []float32, d dtype.DType) {
-	if v := vec.Current(); v != nil {
+	if v := vec.Native(); v != nil {
 		switch d {
 		case dtype.Float16:
 			v.ToF16(dtype.View[uint16](dst), src)
@@ -50,7 +50,7 @@ func FromF32(dst []byte, src []float32, d dtype.DType) {
 
 // RoundTo rounds each element to a 16-bit type.
 func RoundTo(dst, x []float32, d dtype.DType) {
-	v := vec.Current()
+	v := vec.Native()
 	switch {
 	case v != nil && d == dtype.BFloat16:
 		v.RoundBF16(dst, x)

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -44,17 +45,22 @@ func (l *Table[T]) Bind(c op.Code, dst int, args []int) Loop {
 	return func(r [][]byte, n int) { f(r[dst][:n], dtype.View[T](r[a])[:n], dtype.View[T](r[b])[:n]) }
 }
 
-// OfF32 returns the float32 loops of the current level.
+// OfF32 returns the float32 loops of the current level. If bits must be portable, these
+// are only the loops that compute what IEEE 754 defines; functions are computed in Go.
 func OfF32() *Table[float32] {
-	switch vec.Current() {
+	portable := 0
+	if isa.PortableBits() {
+		portable = 1
+	}
+	switch vec.Native() {
 	case nil:
 		return F32Table
 	case vec.AVX512():
-		return loopsAVX512
+		return loopsAVX512[portable]
 	case vec.NEON():
-		return loopsNEON
+		return loopsNEON[portable]
 	}
-	return loopsAVX2
+	return loopsAVX2[portable]
 }
 
 // Choose returns the loop of Where.
@@ -90,10 +96,11 @@ var (
 	F32Table = float32Loops()
 	F64Table = FloatLoops[float64]()
 	I64Table = intLoops()
-	// Loops of float32 in assembly, over the portable ones.
-	loopsAVX2   = Overlay(vec.AVX2())
-	loopsAVX512 = Overlay(vec.AVX512())
-	loopsNEON   = Overlay(vec.NEON())
+	// Loops of float32 in assembly, over the portable ones: all, and those with portable
+	// bits.
+	loopsAVX2   = overlays(vec.AVX2())
+	loopsAVX512 = overlays(vec.AVX512())
+	loopsNEON   = overlays(vec.NEON())
 	// bool is the logical operations; Less and the like order false before true.
 	BoolTable = &Table[uint8]{
 		Unary: map[op.Code]func(dst, a []uint8){op.Not: not},
@@ -227,7 +234,7 @@ func sqrt[T Real](dst, a []T) {
 func rsqrt[T Real](dst, a []T) {
 	a = a[:len(dst)]
 	for i := range dst {
-		dst[i] = T(1 / math.Sqrt(float64(a[i])))
+		dst[i] = 1 / T(math.Sqrt(float64(a[i]))) // two roundings, as in package vec
 	}
 }
 
@@ -456,6 +463,17 @@ func Overlay(s *vec.Set) *Table[float32] {
 	l.Compare[op.GreaterEqual] = func(dst []byte, a, b []float32) { s.LessEqual(dst, b, a) }
 	l.Where = s.Where
 	return l
+}
+
+// overlays returns Overlay of s, and the same with the functions of portable Go.
+func overlays(s *vec.Set) [2]*Table[float32] {
+	exact := Overlay(s)
+	for c, f := range F32Table.Unary {
+		if c.Info().Costly && c != op.Sqrt && c != op.Rsqrt && c != op.Reciprocal {
+			exact.Unary[c] = f
+		}
+	}
+	return [2]*Table[float32]{Overlay(s), exact}
 }
 
 // trig returns a loop that calls within for arguments within ±vec.TrigLimit and beyond

@@ -45,32 +45,32 @@ const (
 
 // exp32 is eˣ for |x| < 700, with a relative error below 1e-12; NaN stays.
 func exp32(x float64) float64 {
-	t := x*log2e + shift
+	t := float64(x*log2e) + shift
 	n := t - shift
-	r := x - n*ln2High - n*ln2Low
+	r := x - float64(n*ln2High) - float64(n*ln2Low)
 	// Taylor to r¹⁰: |r| ≤ ln(2)/2, so the rest is below 0.347¹¹/11! = 2.2e-13.
 	p := 1.0 / 3628800
-	p = p*r + 1.0/362880
-	p = p*r + 1.0/40320
-	p = p*r + 1.0/5040
-	p = p*r + 1.0/720
-	p = p*r + 1.0/120
-	p = p*r + 1.0/24
-	p = p*r + 1.0/6
-	p = p*r + 0.5
-	p = p*r + 1
-	p = p*r + 1
+	p = float64(p*r) + 1.0/362880
+	p = float64(p*r) + 1.0/40320
+	p = float64(p*r) + 1.0/5040
+	p = float64(p*r) + 1.0/720
+	p = float64(p*r) + 1.0/120
+	p = float64(p*r) + 1.0/24
+	p = float64(p*r) + 1.0/6
+	p = float64(p*r) + 0.5
+	p = float64(p*r) + 1
+	p = float64(p*r) + 1
 	return p * math.Float64frombits((math.Float64bits(t)+1023)<<52)
 }
 
 // short32 is exp32 with a relative error below 6e-9, a tenth of the rounding to
 // float32, in few enough operations to be inlined.
 func short32(x float64) float64 {
-	t := x*log2e + shift
-	r := x - (t-shift)*math.Ln2
+	t := float64(x*log2e) + shift
+	r := x - float64((t-shift)*math.Ln2)
 	s := r * r
 	// Taylor to r⁷: the rest is below 0.347⁸/8! = 5.2e-9.
-	p := 1 + r + s*(0.5+r*(1.0/6)+s*(1.0/24+r*(1.0/120)+s*(1.0/720+r*(1.0/5040))))
+	p := 1 + r + float64(s*(0.5+float64(r*(1.0/6))+float64(s*(1.0/24+float64(r*(1.0/120))+float64(s*(1.0/720+float64(r*(1.0/5040))))))))
 	return p * math.Float64frombits((math.Float64bits(t)+1023)<<52)
 }
 
@@ -121,7 +121,7 @@ func tanh32(x float64) float64 {
 	if x > -0.02 && x < 0.02 {
 		// Where 1 - 2/(e²ˣ+1) cancels; the next term is 17x⁷/315.
 		s := x * x
-		return x * (1 + s*(-1.0/3+s*(2.0/15)))
+		return x * (1 + float64(s*(-1.0/3+float64(s*(2.0/15)))))
 	}
 	return 1 - 2/(exp32(2*x)+1)
 }

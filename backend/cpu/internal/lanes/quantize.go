@@ -9,7 +9,7 @@ import (
 // Quantize has the low byte of z plus x·s, between lo and hi, as the nearest integer, even
 // if there are two. NaN counts as lo. Lo and hi are integers of magnitude 2²⁴ at most.
 func Quantize(dst []byte, x []float32, s, lo, hi float32, z int32) {
-	if v := vec.Current(); v != nil {
+	if v := vec.Native(); v != nil {
 		v.Quantize(dst, x, s, lo, hi, z)
 		return
 	}
@@ -30,7 +30,7 @@ func quantize(dst []byte, x []float32, s, lo, hi float32, z int32) {
 
 // MulScalar multiplies the elements of x by s.
 func MulScalar(x []float32, s float32) {
-	if v := vec.Current(); v != nil {
+	if v := vec.Native(); v != nil {
 		v.MulScalar(x, x, s)
 		return
 	}

@@ -19,7 +19,7 @@ type RowStore struct {
 }
 
 func NewRowStore(t op.Type) RowStore {
-	return RowStore{t.DType, vec.Current() != nil && t.DType != dtype.Float64 && t.Bytes() >= NonTemporalBytes}
+	return RowStore{t.DType, vec.Native() != nil && t.DType != dtype.Float64 && t.Bytes() >= NonTemporalBytes}
 }
 
 // Store writes float32s to their place in the result; raw is scratch memory for 16-bit
@@ -35,7 +35,7 @@ func (s RowStore) Store(dst, x, raw []byte) {
 	}
 	switch {
 	case s.NonTemporal:
-		vec.Current().CopyNT(dst, x)
+		vec.Native().CopyNT(dst, x)
 	case s.To == dtype.Float32:
 		copy(dst, x)
 	}
@@ -44,7 +44,7 @@ func (s RowStore) Store(dst, x, raw []byte) {
 // Fence makes non-temporal stores visible to other cores.
 func (s RowStore) Fence() {
 	if s.NonTemporal {
-		vec.Current().Fence()
+		vec.Native().Fence()
 	}
 }
 
@@ -73,7 +73,7 @@ const endOf = 16
 func NewRows(result op.Type, width int, operands ...dtype.DType) Rows {
 	p := Rows{RowStore: NewRowStore(result), set: vec.Current(), In: dtype.Float32}
 	if p.set == nil {
-		p.Staged = result.DType != dtype.Float32
+		p.Staged, p.NonTemporal = result.DType != dtype.Float32, false
 		return p
 	}
 	d := operands[0]
@@ -193,7 +193,7 @@ func (p *Rows) deviations(wide []float32, x []byte, s []float32) {
 	for _, v := range wide[n:] {
 		d := float64(v - s[0])
 		a += d
-		b += d * d
+		b += float64(d * d)
 	}
 	s[1] += float32(a)
 	s[2] += float32(b)
@@ -212,7 +212,7 @@ func (p *Rows) Products(x, y []byte, s []float32, ahead []byte) (sum float64) {
 	if n < all {
 		b := p.end(y, n, 1, s)
 		for i, v := range p.end(x, n, 0, s) {
-			sum += float64(v) * float64(b[i])
+			sum += float64(float64(v) * float64(b[i]))
 		}
 	}
 	return sum
@@ -283,7 +283,7 @@ func (p *Rows) NormalizeRow(dst []byte, x, gain, shift, s []float32, ahead []byt
 	if n < len(x) {
 		t := p.end(dst, n, 0, s)
 		for i, v := range x[n:] {
-			t[i] = (v-s[0])*s[1]*gain[n+i] + shift[n+i]
+			t[i] = float32((v-s[0])*s[1]*gain[n+i]) + shift[n+i]
 		}
 		p.put(dst, n, t)
 	}
@@ -303,12 +303,12 @@ func (p *Rows) GradRowSums(dgain, dshift, gained, x []float32, grad []byte, gain
 	g := p.end(grad, n, 1, s)
 	for i, v := range x[n:] {
 		h, g := (v-s[0])*s[1], g[i]
-		dgain[n+i] += g * h
+		dgain[n+i] += float32(g * h)
 		dshift[n+i] += g
 		g *= gain[n+i]
 		gained[n+i] = g
 		a += float64(g)
-		b += float64(g) * float64(h)
+		b += float64(float64(g) * float64(h))
 	}
 	s[2] += float32(a)
 	s[3] += float32(b)
@@ -322,7 +322,7 @@ func (p *Rows) GradRow(dst []byte, x, gained, s []float32, ahead []byte) {
 	if n < len(x) {
 		t := p.end(dst, n, 0, s)
 		for i, v := range x[n:] {
-			t[i] = gained[n+i]*s[1] + (v-s[0])*s[2] + s[3]
+			t[i] = float32(gained[n+i]*s[1]) + float32((v-s[0])*s[2]) + s[3]
 		}
 		p.put(dst, n, t)
 	}
@@ -398,11 +398,11 @@ func (p *Rows) Settle(wide []float32, from float32, a, b float64, uncentered boo
 	if uncentered {
 		return 0, b
 	}
-	if variance = b - a*a; a*a > many*many*variance {
+	if variance = b - float64(a*a); a*a > many*many*variance {
 		from = float32(float64(from) + a)
 		a, b = p.sumsFrom(wide, nil, from, s)
 		a, b = a/n, b/n
-		variance = b - a*a
+		variance = b - float64(a*a)
 	}
 	return float64(from) + a, math.Max(0, variance)
 }

@@ -79,7 +79,7 @@ func NewGather(b *exec.Builder, v *ir.Value) exec.Kernel {
 	k := &Gather{indices: newIndices(b, v, x.Shape[0]), src: b.At(v.Args[0]), dst: b.At(v)}
 	k.bytes = x.Shape[1:].Size() * x.DType.Size()
 	k.group = max(1, 4*tiling.Grain/max(1, k.bytes))
-	k.nonTemporal = vec.Current() != nil && k.bytes%vec.Line == 0 && v.Type.Bytes() >= lanes.NonTemporalBytes
+	k.nonTemporal = vec.Native() != nil && k.bytes%vec.Line == 0 && v.Type.Bytes() >= lanes.NonTemporalBytes
 	return k
 }
 
@@ -103,7 +103,7 @@ func (k *Gather) Chunk(r *exec.Run, _ *exec.Worker, c int) {
 		gatherWords(k, r, dtype.View[uint32](dst), dtype.View[uint32](src), c)
 		return
 	}
-	v := vec.Current()
+	v := vec.Native()
 	stream := k.nonTemporal && wholeLines(unsafe.Pointer(unsafe.SliceData(dst)), k.bytes, k.bytes)
 	for i := c * k.group; i < min(k.n, (c+1)*k.group); i++ {
 		at, ok := k.at(r, i)
@@ -179,7 +179,7 @@ type scatterAlongAxis struct {
 func NewScatterAlongAxis(b *exec.Builder, v *ir.Value) exec.Kernel {
 	k := &scatterAlongAxis{indices: newIndices(b, v, v.Attr.Size), src: b.At(v.Args[0]), dst: b.At(v), size: v.Type.DType.Size()}
 	row := k.limit * k.size
-	k.nonTemporal = vec.Current() != nil && v.Type.Bytes() >= lanes.NonTemporalBytes && row <= 4*tiling.Grain
+	k.nonTemporal = vec.Native() != nil && v.Type.Bytes() >= lanes.NonTemporalBytes && row <= 4*tiling.Grain
 	if k.nonTemporal {
 		k.rows = max(1, tiling.Grain/row)
 		b.ReserveScratch(k.rows * row)
@@ -196,7 +196,7 @@ func (k *scatterAlongAxis) Run(r *exec.Run) {
 // scratch memory, several at a time, and stored non-temporally.
 func (k *scatterAlongAxis) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	src, dst := r.Values[k.src], r.Values[k.dst]
-	row, v := k.limit*k.size, vec.Current()
+	row, v := k.limit*k.size, vec.Native()
 	lo, hi := c*alongGrain, min(k.n, (c+1)*alongGrain)
 	step := hi - lo
 	if k.nonTemporal {

@@ -67,7 +67,7 @@ func newMover(b *exec.Builder, src, dst, size int, dims, from, to []int, fromSta
 		m.part = min(m.part, tiling.Grain/64) // square, so that cache lines of both sides are used completely
 		m.group = max(1, tiling.Grain/m.part)
 	}
-	m.nonTemporal = vec.Current() != nil && m.n*size >= lanes.NonTemporalBytes
+	m.nonTemporal = vec.Native() != nil && m.n*size >= lanes.NonTemporalBytes
 	if last := len(m.dims) - 1; m.nonTemporal && m.part == inner {
 		m.inOrder = m.to[last] == 1 && slices.Equal(m.from, tiling.RowMajor(m.dims))
 	}
@@ -122,7 +122,7 @@ func (m *mover) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	outer := m.dims[:last]
 	if s := m.size; m.inOrder {
 		// In one long run.
-		vec.Current().PrefetchLoad(src[(m.fromStart+lo*cols)*s : (m.fromStart+hi*cols)*s])
+		vec.Native().PrefetchLoad(src[(m.fromStart+lo*cols)*s : (m.fromStart+hi*cols)*s])
 	}
 	for lo < hi {
 		// Only rows along one axis can be copied together.
@@ -145,7 +145,7 @@ func (m *mover) rectangle(scratch, src, dst []byte, f, t, rows, cols, fs, ts int
 	fc, tc := m.from[last], m.to[last]
 	switch s := m.size; {
 	case fc == 1 && tc == 1 && m.nonTemporal && wholeLines(unsafe.Pointer(&dst[t*s]), cols*s, ts*s):
-		v := vec.Current()
+		v := vec.Native()
 		v.CopyRowsNT(dst[t*s:], src[f*s:], cols*s, rows, ts*s, fs*s)
 		v.Fence()
 	case fc == 1 && tc == 1:

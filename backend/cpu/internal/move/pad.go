@@ -51,7 +51,7 @@ func NewPad(b *exec.Builder, v *ir.Value) exec.Kernel {
 		}
 		return several{k, newMover(b, k.src, k.dst, k.size, x, tiling.RowMajor(x), to, 0, start)}
 	}
-	k.nonTemporal = vec.Current() != nil && k.rows*k.row >= lanes.NonTemporalBytes
+	k.nonTemporal = vec.Native() != nil && k.rows*k.row >= lanes.NonTemporalBytes
 	if k.nonTemporal {
 		b.ReserveScratch(k.group * k.row)
 	}
@@ -86,7 +86,7 @@ func (k *pad) Chunk(r *exec.Run, w *exec.Worker, c int) {
 		k.set(row[k.head+k.body:])
 	}
 	if k.nonTemporal {
-		v := vec.Current()
+		v := vec.Native()
 		v.CopyNT(out, to)
 		v.Fence()
 	}
@@ -110,7 +110,7 @@ func (k *pad) prefetch(src []byte, lo, hi int) {
 		}
 	}
 	if first >= 0 {
-		vec.Current().PrefetchLoad(src[first*k.body : (last+1)*k.body])
+		vec.Native().PrefetchLoad(src[first*k.body : (last+1)*k.body])
 	}
 }
 

@@ -2,6 +2,7 @@ package move
 
 import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
@@ -40,7 +41,7 @@ func NewScatterAdd(b *exec.Builder, v *ir.Value) exec.Kernel {
 	k.rows = (k.limit + k.chunks - 1) / k.chunks
 	k.join.scatterAdd = k
 	width := lanes.TypeOf(k.dtype).Size()
-	if k.plus != nil && k.n >= 16*k.limit && k.limit > 0 {
+	if k.plus != nil && k.n >= 16*k.limit && k.limit > 0 && !isa.PortableBits() {
 		k.parts = min(8, k.n/(8*k.limit))
 		k.part = (k.n + k.parts - 1) / k.parts
 		b.ReserveShared(k.parts * k.limit * k.inner * width)
@@ -87,7 +88,7 @@ func (k *scatterAdd) Chunk(r *exec.Run, w *exec.Worker, c int) {
 
 // adder returns assembly that adds elements of type d to float32, or nil.
 func adder(d dtype.DType) func(dst []float32, src []byte) {
-	v := vec.Current()
+	v := vec.Native()
 	if v == nil {
 		return nil
 	}
@@ -106,7 +107,7 @@ func adder(d dtype.DType) func(dst []float32, src []byte) {
 // runs.
 func (k *scatterAdd) table(r *exec.Run, c int) {
 	size := k.dtype.Size()
-	row, src, v := k.inner*size, r.Values[k.src], vec.Current()
+	row, src, v := k.inner*size, r.Values[k.src], vec.Native()
 	sums := lanes.ViewOf[float32](r.Shared, k.parts*k.limit*k.inner)[c*k.limit*k.inner:][:k.limit*k.inner]
 	clear(sums)
 	if k.inner == 1 && k.dtype == dtype.Float32 { // a histogram
@@ -135,7 +136,7 @@ type joinTables struct{ *scatterAdd }
 
 func (k *joinTables) Chunk(r *exec.Run, _ *exec.Worker, c int) {
 	lo, hi := min(k.limit, c*k.rows)*k.inner, min(k.limit, (c+1)*k.rows)*k.inner
-	all, plus := lanes.ViewOf[float32](r.Shared, k.parts*k.limit*k.inner), vec.Current().Add
+	all, plus := lanes.ViewOf[float32](r.Shared, k.parts*k.limit*k.inner), vec.Native().Add
 	for ; lo < hi; lo += lanes.Block {
 		n := min(lanes.Block, hi-lo)
 		sum := all[lo : lo+n]
@@ -255,7 +256,7 @@ func (k *sortedRows) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	if lo > 0 {
 		first = ends[lo-1]
 	}
-	size, v := k.inner*k.dtype.Size(), vec.Current()
+	size, v := k.inner*k.dtype.Size(), vec.Native()
 	src, dst := r.Values[k.src], r.Values[k.dst]
 	rowOf := func(i int32) []byte { return src[int(i)*size : (int(i)+1)*size] }
 	for lo < hi {
@@ -280,7 +281,7 @@ func (k *sortedRows) Chunk(r *exec.Run, w *exec.Worker, c int) {
 // zeros clears rows of the result.
 func (k *sortedRows) zeros(dst []byte) {
 	if k.NonTemporal {
-		vec.Current().FillNT(dst, 0)
+		vec.Native().FillNT(dst, 0)
 		return
 	}
 	clear(dst)

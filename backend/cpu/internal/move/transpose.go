@@ -24,7 +24,7 @@ type transposition struct {
 const stageBytes = 1 << 19
 
 func (m *mover) setTransposition() {
-	v, last := vec.Current(), len(m.dims)-1
+	v, last := vec.Native(), len(m.dims)-1
 	if v == nil || last == 0 || m.from[last-1] != 1 || m.to[last] != 1 || m.from[last] == 1 {
 		return
 	}
@@ -84,7 +84,7 @@ func newTileMover[T uint16 | uint32](large, nt func(dst, src []T, to, from int),
 
 // transpose is mover.rectangle for columns of src, fc apart, that become rows of dst.
 func transpose[T uint16 | uint32](m *mover, k tileMover[T], scratch, dst, src []T, f, t, rows, cols, ts, fc int) {
-	v := vec.Current()
+	v := vec.Native()
 	// Two tiles side by side go down the rows, so that few rows of the operand are read
 	// at a time, each from end to end. Contiguous short rows are prefetched in one run
 	// instead.

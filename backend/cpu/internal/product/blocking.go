@@ -18,6 +18,7 @@ type Problem struct {
 	Cached           bool         // packed B can be kept from run to run
 	Transposed       bool         // the product is computed as the transpose of the result
 	Epilogue         EpilogueKind // which code applies the epilogue
+	Ordered          bool         // sums have the order that they have on every level
 	Rounds           bool         // there are routines that round micro-tiles to To
 	StripKernels     bool         // there are micro-kernels for strips of a result of To
 }
@@ -188,7 +189,7 @@ func (p Problem) Block() Blocking {
 // ordered reports whether the sums of a row are added up in one order, whatever the number of
 // rows: rows are samples of a batch. A slice is then a step of other products. Of micro-kernels
 // that pack B, and of gradients of weights, the number of rows decides steps and slices.
-func (p *Problem) ordered() bool { return !p.A.Trans && p.Micro.Copies.Rows == nil }
+func (p *Problem) ordered() bool { return p.Ordered || !p.A.Trans && p.Micro.Copies.Rows == nil }
 
 // depthOf returns the depth of a step for an inner dimension of k elements, of which an element
 // of the micro-kernels has step. The sums of steps are added up one after the other, so the
@@ -244,7 +245,7 @@ func (d *decision) packB() bool {
 	inPlace = inPlace && !d.gaps
 	packed := d.Cached || !(inPlace && (d.small || d.M <= t.MR))
 	switch {
-	case d.small:
+	case d.small, d.Ordered:
 	case !packed:
 		// Reading B in place, row by row, is most of the time.
 		d.Depth = min(d.Depth, streamDepth)

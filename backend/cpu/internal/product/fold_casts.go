@@ -13,7 +13,7 @@ import (
 // they pack them: they round to float16 as they pack, with the same result. Writing a batch in
 // float16 and reading it again takes longer than reading the float32 operand twice.
 func FoldCasts(b *exec.Builder) map[*ir.Value]*ir.Value {
-	set := gemm.Current()
+	set := gemm.Products()
 	if set == nil || set.Panels != nil {
 		return nil // products on tile registers need 16-bit operands
 	}

@@ -196,42 +196,42 @@ func kernel2x4[T lanes.Real](k int, a, b, c []T, ld int) {
 		p, q := (*[4]T)(a), (*[8]T)(b)
 		x, y := p[0], p[1]
 		z := q[0]
-		c00 += x * z
-		c10 += y * z
+		c00 += T(x * z)
+		c10 += T(y * z)
 		z = q[1]
-		c01 += x * z
-		c11 += y * z
+		c01 += T(x * z)
+		c11 += T(y * z)
 		z = q[2]
-		c02 += x * z
-		c12 += y * z
+		c02 += T(x * z)
+		c12 += T(y * z)
 		z = q[3]
-		c03 += x * z
-		c13 += y * z
+		c03 += T(x * z)
+		c13 += T(y * z)
 		x, y = p[2], p[3]
 		z = q[4]
-		c00 += x * z
-		c10 += y * z
+		c00 += T(x * z)
+		c10 += T(y * z)
 		z = q[5]
-		c01 += x * z
-		c11 += y * z
+		c01 += T(x * z)
+		c11 += T(y * z)
 		z = q[6]
-		c02 += x * z
-		c12 += y * z
+		c02 += T(x * z)
+		c12 += T(y * z)
 		z = q[7]
-		c03 += x * z
-		c13 += y * z
+		c03 += T(x * z)
+		c13 += T(y * z)
 		a, b = a[4:], b[8:]
 	}
 	if len(a) >= 2 && len(b) >= 4 {
 		x, y := a[0], a[1]
-		c00 += x * b[0]
-		c10 += y * b[0]
-		c01 += x * b[1]
-		c11 += y * b[1]
-		c02 += x * b[2]
-		c12 += y * b[2]
-		c03 += x * b[3]
-		c13 += y * b[3]
+		c00 += T(x * b[0])
+		c10 += T(y * b[0])
+		c01 += T(x * b[1])
+		c11 += T(y * b[1])
+		c02 += T(x * b[2])
+		c12 += T(y * b[2])
+		c03 += T(x * b[3])
+		c13 += T(y * b[3])
 	}
 	add4(c, c00, c01, c02, c03)
 	add4(c[ld:], c10, c11, c12, c13)
@@ -258,7 +258,7 @@ func (k *matmul[T]) thin(c, pa, sums []T, data []byte, start, col, cols, p, dept
 				at := (start + (p+i)*k.b.stride + col) * size
 				x := pa[i*width+row]
 				for j, y := range lanes.RealView(data[at:at+cols*size], k.b.dtype, conv) {
-					sums[j] += x * y
+					sums[j] += T(x * y)
 				}
 			}
 		} else {
@@ -266,7 +266,7 @@ func (k *matmul[T]) thin(c, pa, sums []T, data []byte, start, col, cols, p, dept
 				at := (start + (col+j)*k.b.stride + p) * size
 				sum := T(0)
 				for i, y := range lanes.RealView(data[at:at+depth*size], k.b.dtype, conv) {
-					sum += pa[i*width+row] * y
+					sum += T(pa[i*width+row] * y)
 				}
 				sums[j] = sum
 			}

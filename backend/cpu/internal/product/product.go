@@ -249,7 +249,7 @@ func (k *product) epilogueStore() tileStore {
 func (k *product) problem() Problem {
 	p := Problem{
 		M: k.m, N: k.N, K: k.k, Batches: k.batches, A: k.a.operand(), B: k.b.operand(),
-		To: k.To, Micro: k.tiles, Rounds: k.narrow != nil, StripKernels: k.strips != nil, Cached: k.uncached != nil, Transposed: k.transposed != nil,
+		To: k.To, Micro: k.tiles, Rounds: k.narrow != nil, Ordered: k.Set.Ordered, StripKernels: k.strips != nil, Cached: k.uncached != nil, Transposed: k.transposed != nil,
 	}
 	switch {
 	case k.tileEpilogue != nil:
@@ -357,13 +357,13 @@ type matrix struct {
 
 // New makes the kernel of a MatMul.
 func New(b *exec.Builder, v *ir.Value) exec.Kernel {
-	return exec.Choose(b, v, "matmul", algorithms, &choice{productDims(b, v), b, v, gemm.Current(), leastPairs})
+	return exec.Choose(b, v, "matmul", algorithms, &choice{productDims(b, v), b, v, gemm.Products(), leastPairs})
 }
 
 // NewConv is New for the product that computes a convolution. Its sums over few channels keep
 // subnormal numbers, as those of other convolutions do.
 func NewConv(b *exec.Builder, v *ir.Value) exec.Kernel {
-	return exec.Choose(b, v, "matmul", algorithms, &choice{productDims(b, v), b, v, gemm.Current(), leastConvPairs})
+	return exec.Choose(b, v, "matmul", algorithms, &choice{productDims(b, v), b, v, gemm.Products(), leastConvPairs})
 }
 
 // dims are the sizes of a product and its operands.

@@ -53,7 +53,7 @@ type sums struct {
 const sumRows = 32
 
 func (k *sums) init(p *product) {
-	k.product, k.add = p, lanes.Overlay(vec.Current()).Binary[op.Add]
+	k.product, k.add = p, lanes.Overlay(vec.Native()).Binary[op.Add]
 	if p.transposed != nil && !p.Direct {
 		p.scratch = max(p.scratch, 4*transposeRows*transposeCols)
 	}

@@ -234,13 +234,13 @@ func (k *recurrence[T]) Work() int {
 func (k *recurrence[T]) begin() {
 	if k.tiles {
 		runtime.LockOSThread()
-		gemm.Current().Panels.Begin()
+		gemm.Native().Panels.Begin()
 	}
 }
 
 func (k *recurrence[T]) end() {
 	if k.tiles {
-		gemm.Current().Panels.End()
+		gemm.Native().Panels.End()
 		runtime.UnlockOSThread()
 	}
 }

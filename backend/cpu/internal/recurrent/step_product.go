@@ -290,7 +290,7 @@ func (p *stepProduct[T]) loop(r *exec.Run, rows int, a stepOperand, s unsafe.Poi
 		}
 		for q, x := range x {
 			for j, v := range u[q*p.n:][:p.n] {
-				y[j] += x * v
+				y[j] += T(x * v)
 			}
 		}
 	}

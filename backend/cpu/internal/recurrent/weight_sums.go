@@ -271,7 +271,7 @@ func (s *weightSums[T]) loop(sums, a, b []byte, rows int, first bool) {
 			for p := range rows {
 				x := lanes.ViewOf[T](a[p*s.ldA:], s.wideA)[c.row+i]
 				for j, y := range lanes.ViewOf[T](b[p*s.ldB:], s.wideB)[c.col:][:c.cols] {
-					d[j] += x * y
+					d[j] += T(x * y)
 				}
 			}
 		}

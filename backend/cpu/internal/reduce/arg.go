@@ -27,7 +27,7 @@ func NewArg(b *exec.Builder, v *ir.Value) exec.Kernel {
 	switch lanes.TypeOf(v.Args[0].Type.DType) {
 	case lanes.F32:
 		k := makeArg[float32](b, v)
-		s, sign := vec.Current(), uint32(0)
+		s, sign := vec.Native(), uint32(0)
 		if s == nil {
 			return k
 		}
@@ -80,7 +80,7 @@ func (k *arg[T]) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	}
 	if k.prefetch && k.inner == 1 {
 		size := k.n * k.dtype.Size()
-		vec.Current().PrefetchLoad(r.Values[k.src][c*k.group*size : min(k.units, (c+1)*k.group)*size])
+		vec.Native().PrefetchLoad(r.Values[k.src][c*k.group*size : min(k.units, (c+1)*k.group)*size])
 	}
 	for u := c * k.group; u < min(k.units, (c+1)*k.group); u++ {
 		o, col := u/k.tiles, u%k.tiles*lanes.Block

@@ -183,7 +183,7 @@ func (k *columnWalk) converted() int { return 4 * max(1, k.block) * (k.places + 
 
 // prefetch prefetches a block in one long run.
 func (k *columnWalk) prefetch(t *columnsTile, data []byte, d dtype.DType, first, rows int) {
-	if v := vec.Current(); v != nil && k.tiles == 1 && len(data) >= lanes.NonTemporalBytes {
+	if v := vec.Native(); v != nil && k.tiles == 1 && len(data) >= lanes.NonTemporalBytes {
 		v.PrefetchLoad(data[first*d.Size() : (first+rows*k.unit*k.width)*d.Size()])
 	}
 }
@@ -241,7 +241,7 @@ var plainColumns = columnLoops{
 			for i, e := range v[r*stride:][:len(sum)] {
 				d := e - center[i]
 				sum[i] += d
-				squares[i] += d * d
+				squares[i] += float32(d * d)
 			}
 		}
 	},
@@ -251,7 +251,7 @@ var plainColumns = columnLoops{
 			row := v[r*stride:][:len(sum)]
 			for i, e := range g[r*stride:][:len(sum)] {
 				sum[i] += e
-				products[i] += e * (row[i] - center[i])
+				products[i] += float32(e * (row[i] - center[i]))
 			}
 		}
 	},

@@ -165,13 +165,13 @@ func squaresRun[T lanes.Number, A accumulator](x []T) A {
 		total += squaresRun[T, A](x[:foldBlock])
 	}
 	for ; len(x) >= 4; x = x[4:] {
-		a += A(x[0]) * A(x[0])
-		b += A(x[1]) * A(x[1])
-		c += A(x[2]) * A(x[2])
-		d += A(x[3]) * A(x[3])
+		a += A(A(x[0]) * A(x[0]))
+		b += A(A(x[1]) * A(x[1]))
+		c += A(A(x[2]) * A(x[2]))
+		d += A(A(x[3]) * A(x[3]))
 	}
 	for _, v := range x {
-		a += A(v) * A(v)
+		a += A(A(v) * A(v))
 	}
 	return total + ((a + b) + (c + d))
 }

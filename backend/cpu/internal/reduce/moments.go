@@ -63,12 +63,12 @@ func (a shifted) add(b shifted) shifted {
 		return b
 	}
 	d := b.k - a.k
-	return shifted{a.n + b.n, a.k, a.sum + (b.n*d + b.sum), a.squares + (b.squares + d*(2*b.sum+b.n*d))}
+	return shifted{a.n + b.n, a.k, a.sum + (float64(b.n*d) + b.sum), a.squares + (b.squares + float64(d*(float64(2*b.sum)+float64(b.n*d))))}
 }
 
 func (a shifted) moments() (mean, variance float64) {
 	mean = a.sum / a.n
-	return a.k + mean, math.Max(0, (a.squares-mean*a.sum)/a.n)
+	return a.k + mean, math.Max(0, (a.squares-float64(mean*a.sum))/a.n)
 }
 
 func (k *moments) Chunk(r *exec.Run, w *exec.Worker, c int) {
@@ -110,8 +110,8 @@ func (k *moments) tileMoments(r *exec.Run, w *exec.Worker, t *columnsTile) {
 				continue
 			}
 			d := c - from[i]
-			a[i] += m*d + float64(s)
-			b[i] += q + d*(2*float64(s)+m*d)
+			a[i] += float64(m*d) + float64(s)
+			b[i] += q + float64(d*(float64(2*float64(s))+float64(m*d)))
 		}
 		n += rows
 	}

@@ -99,7 +99,7 @@ func makeReduce[T lanes.Number, A accumulator](b *exec.Builder, v *ir.Value, f f
 	k.collapse(x.Shape, v.Attr.Axes, all)
 	k.cutImages(x.Shape)
 	k.settle()
-	k.near = vec.Current() != nil && x.Bytes() >= lanes.NonTemporalBytes
+	k.near = vec.Native() != nil && x.Bytes() >= lanes.NonTemporalBytes
 	k.finish.reduce, k.sum = k, -1
 	if alsoRead(b, v) {
 		k.sum = b.ReserveSum()
@@ -280,7 +280,7 @@ func (k *reduce[T, A]) sideBySide() bool {
 // touch prefetches elements lo to hi-1 in one long run.
 func (k *reduce[T, A]) touch(r *exec.Run, lo, hi int) {
 	s := k.from.Size()
-	vec.Current().PrefetchLoad(r.Values[k.src][lo*s : hi*s])
+	vec.Native().PrefetchLoad(r.Values[k.src][lo*s : hi*s])
 }
 
 // direct reports whether elements in memory are of type T.

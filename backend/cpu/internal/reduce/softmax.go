@@ -11,6 +11,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 )
 
 // softmax is the kernel of Softmax and LogSoftmax over one axis. A row is converted to
@@ -128,7 +129,7 @@ func softRow[T lanes.Real](log bool) func(e, x, t []T) {
 			return
 		}
 		lanes.ExpAll(e, t)
-		ln := math.Log(SumRun[T, float64](e))
+		ln := portablemath.Log(SumRun[T, float64](e))
 		for i, v := range t {
 			e[i] = T(float64(v) - ln)
 		}
@@ -182,7 +183,7 @@ func (p *softmaxPasses) softmaxRow(dst, x []byte, t []float32, ahead []byte) {
 	}
 	const scale = float32(math.Log2E)
 	s[0] = float32(top)
-	s[1] = float32(math.Log(sum) - math.Ln2*(float64(shift)+top*float64(scale)))
+	s[1] = float32(portablemath.Log(sum) - float64(math.Ln2*(float64(shift)+float64(top*float64(scale)))))
 	p.LessRow(dst, x, s)
 }
 

@@ -13,10 +13,10 @@ type PairSums struct{ SquaredErrors, SquaresX, SquaresY, Products, LargestError 
 // Add adds a pair.
 func (s *PairSums) Add(x, y float64) {
 	d := x - y
-	s.SquaredErrors += d * d
-	s.SquaresX += x * x
-	s.SquaresY += y * y
-	s.Products += x * y
+	s.SquaredErrors += float64(d * d)
+	s.SquaresX += float64(x * x)
+	s.SquaresY += float64(y * y)
+	s.Products += float64(x * y)
 	s.LargestError = max(s.LargestError, math.Abs(d))
 }
 
