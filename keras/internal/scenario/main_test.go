@@ -128,6 +128,7 @@ func (j job) do() (a answer) {
 type config struct {
 	Device string   // MEZZO_DEVICE
 	Level  string   // MEZZO_CPU
+	Bits   string   // MEZZO_BITS
 	Skip   []string // MEZZO_SKIP
 	Procs  int      // GOMAXPROCS
 }
@@ -136,6 +137,9 @@ func (c config) String() string {
 	s := "MEZZO_CPU=" + c.Level
 	if c.Device != "cpu" && c.Device != "" {
 		s = "MEZZO_DEVICE=" + c.Device
+	}
+	if c.Bits != "" {
+		s += " MEZZO_BITS=" + c.Bits
 	}
 	if len(c.Skip) > 0 {
 		s += " MEZZO_SKIP=" + strings.Join(c.Skip, ",")
@@ -167,7 +171,7 @@ func start(c config) (*worker, error) {
 		return nil, err
 	}
 	w := &worker{config: c, cmd: exec.Command(os.Args[0])}
-	w.cmd.Env = append(os.Environ(), "GOGC=400", workerVariable+"=1", "MEZZO_DEVICE="+c.Device, "MEZZO_CPU="+c.Level, "MEZZO_SKIP="+strings.Join(c.Skip, ","), "GOMAXPROCS="+strconv.Itoa(c.Procs))
+	w.cmd.Env = append(os.Environ(), "GOGC=400", workerVariable+"=1", "MEZZO_DEVICE="+c.Device, "MEZZO_CPU="+c.Level, "MEZZO_BITS="+c.Bits, "MEZZO_SKIP="+strings.Join(c.Skip, ","), "GOMAXPROCS="+strconv.Itoa(c.Procs))
 	w.cmd.Stderr = &w.said
 	var err error
 	if w.in, err = w.cmd.StdinPipe(); err != nil {

@@ -20,8 +20,8 @@ import (
 // processor. They change when a model of the test, an initializer, an optimizer or a kernel
 // of portable Go rounds differently, which is a change to be mentioned to users.
 const (
-	portableDigest      = "3b00330869f91b4ba6eb7397385af45382f12f020e1e675b09197e8eb0d0ba20"
-	portableDigestEvery = "42f1d3a712e0ceabec8a8731995cc5b473ff483191470fae6cbd9d54f3f609c1" // with -every
+	portableDigest      = "d3ef9129c855ba978cad0c4fe2c695ca8907ba0c5e7246b642f009b5bf333711"
+	portableDigestEvery = "7be817c1e8c01c950986566595d3b47f7b65f6662ee1cb4c6f287ef2879b0a62" // with -every
 )
 
 // seedModel is a small version of one of the models that Mezzo's examples train.
@@ -181,5 +181,37 @@ func TestPortableBits(t *testing.T) {
 		if said, err := c.CombinedOutput(); err != nil {
 			t.Errorf("with MEZZO_CPU=%s: %v\n%s", word, err, said)
 		}
+	}
+}
+
+// TestPortableScenarios: with portable bits, scenarios leave the same trace in portable Go and
+// on the highest level: one in eight, all with -every, each under one policy and on all levels.
+func TestPortableScenarios(t *testing.T) {
+	words, err := levels()
+	if err != nil || len(words) < 2 || testing.Short() {
+		t.Skip("there is one level, or -short")
+	}
+	if !*every {
+		words = []string{words[0], words[len(words)-1]}
+	}
+	for i, s := range scenarios {
+		if i%8 != 3 && !*every {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			var tasks []task
+			for j, word := range words {
+				tasks = append(tasks, task{config{Device: "cpu", Level: word, Bits: "portable", Procs: 1 + j%3}, job{Scenario: s.name, Policy: policies[i%len(policies)]}})
+			}
+			answers := pool.doAll(t, tasks)
+			for j, a := range answers {
+				if a.Err != "" {
+					t.Fatalf("%v: %s", tasks[j].config, a.Err)
+				}
+				if err := sameBits(answers[0].Records, a.Records); err != nil {
+					t.Errorf("%v and %v: %v", tasks[0].config, tasks[j].config, err)
+				}
+			}
+		})
 	}
 }

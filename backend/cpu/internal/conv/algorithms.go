@@ -22,11 +22,28 @@ type problem struct {
 
 // New makes the kernel of a convolution or of one of its gradients.
 func New(b *exec.Builder, v *ir.Value) exec.Kernel {
-	p := &problem{newConvolution(b, v), b, v, gemm.Current()}
+	p := &problem{newConvolution(b, v), b, v, gemm.Products()}
+	family, table := "conv", algorithms
 	if v.Op == op.ConvKernelGrad {
-		return exec.Choose(b, v, "wgrad", wgradAlgorithms, p)
+		family, table = "wgrad", wgradAlgorithms
 	}
-	return exec.Choose(b, v, "conv", algorithms, p)
+	if p.set != nil && p.set.Ordered {
+		table = orderedAlgorithms(table)
+	}
+	return exec.Choose(b, v, family, table, p)
+}
+
+// orderedAlgorithms returns the rows of a table whose sums have the same order on every level
+// if the micro-kernels' have. The choice among them depends on shapes alone.
+func orderedAlgorithms(table []exec.Algorithm[*problem]) (ordered []exec.Algorithm[*problem]) {
+	for _, a := range table {
+		switch a.Name {
+		case "matmul", "depthwise", "implicit", "blocks", "direct":
+			a.Pays = nil
+			ordered = append(ordered, a)
+		}
+	}
+	return ordered
 }
 
 // algorithms are the algorithms of Conv and ConvInputGrad.

@@ -94,7 +94,7 @@ func (k *wgradGEMM) byBlocks(b *exec.Builder, v *ir.Value) exec.Kernel {
 // newBlocks makes the kernel that computes k block by block of pixels.
 func (k *wgradGEMM) newBlocks(b *exec.Builder, v *ir.Value) exec.Kernel {
 	set, row := k.set, k.Size[2]*k.perGroup
-	k.direct = k.groups == 1 && k.Dilation[2] == 1 && (row <= k.tiles.MR || k.perGroup <= 2)
+	k.direct = !set.Ordered && k.groups == 1 && k.Dilation[2] == 1 && (row <= k.tiles.MR || k.perGroup <= 2)
 	if !k.direct && k.stored == gemm.BF16 && set.Pairs != nil && k.Batch*k.OutSize >= set.Pairs.Step {
 		k.tiles = set.Pairs
 	}
@@ -113,7 +113,11 @@ func (k *wgradGEMM) newBlocks(b *exec.Builder, v *ir.Value) exec.Kernel {
 	}
 	k.panels = tiling.CeilDiv(k.outsPerGroup, t.NR)
 	k.sumBytes = 4 * k.groups * k.WindowSize * k.tapRows * k.width
-	k.sums = max(1, min(k.blocks, mostSums, sumsBytes/max(1, k.sumBytes), tiling.CeilDiv(k.macs(), product.ChunkMACs)))
+	all := k.sumBytes
+	if set.Ordered { // without the padding, which depends on the level
+		all = 4 * k.groups * k.WindowSize * k.perGroup * k.outsPerGroup
+	}
+	k.sums = max(1, min(k.blocks, mostSums, sumsBytes/max(1, all), tiling.CeilDiv(k.macs(), product.ChunkMACs)))
 	k.parts = min(k.panels, tiling.CeilDiv(tiling.MinChunks, k.sums))
 	k.finish.wgradGEMM = k
 	b.ReserveShared(product.FlagBytes + k.sums*k.sumBytes)

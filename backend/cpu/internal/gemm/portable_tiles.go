@@ -1,6 +1,11 @@
 package gemm
 
-import "unsafe"
+import (
+	"math"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+)
 
 // Portable is the routines in Go alone.
 var Portable = func() *Set {
@@ -63,4 +68,124 @@ func runsBy(kernels []Kernel) []PixelRuns {
 		}
 	}
 	return all
+}
+
+// Products returns the routines for matrix products, or nil where the level has none: those
+// of Current or, if bits must be portable, an ordered set.
+func Products() *Set {
+	if !isa.PortableBits() {
+		return Current()
+	}
+	if s := ordered[isa.Current()]; s != nil {
+		return s
+	}
+	return portableOrdered
+}
+
+// ordered are the sets for portable bits, by level. Every one of their kernels of float32
+// forms each sum in the same order, with a fused operation for each product: from zero, one
+// product after the other, and then the term s is added. So the results do not depend on
+// the level, as long as the inner dimension is cut alike. Bfloat16 and float16 are widened
+// to float32.
+var ordered = func() map[isa.Level]*Set {
+	// Conversions of AVX512-BF16 take subnormal numbers for zero.
+	from := map[isa.Level]isa.Level{isa.AVX512BF16: isa.AVX512, isa.AMX: isa.AVX512, isa.NEONBF16: isa.NEON}
+	all := map[isa.Level]*Set{}
+	for l, s := range levels {
+		if lower, ok := from[l]; ok {
+			s = levels[lower]
+		}
+		all[l] = s.ordered()
+	}
+	return all
+}()
+
+// ordered returns a copy of s without kernels that add in another order than those of other
+// sets.
+func (s *Set) ordered() *Set {
+	t := *s.F32
+	t.Copies, t.RowRuns, t.NarrowRowRuns = CopyKernels{}, nil, nil
+	return &Set{
+		Name: s.Name, F32: &t,
+		Lanes: s.Lanes, Transpose: s.Transpose, Widen: s.Widen, Narrow: s.Narrow, NarrowLanes: s.NarrowLanes,
+		Relu: s.Relu, ReluGrad: s.ReluGrad, Divide: s.Divide, LowPrecision: s.LowPrecision,
+		Ordered: true,
+	}
+}
+
+// portableOrdered is the ordered set in Go.
+var portableOrdered = func() *Set {
+	s := portable
+	t := &Tiles{MR: 4, NR: portableNR, Unit: 1, Step: 1, Deep: 1, Rows: []Kernel{nil}, Inner: []Kernel{nil}}
+	for rows := 1; rows <= t.MR; rows++ {
+		t.Rows = append(t.Rows, fusedKernel(rows, false))
+		t.Inner = append(t.Inner, fusedKernel(rows, true))
+	}
+	s.F32, s.Ordered = t, true
+	return &s
+}()
+
+// fusedKernel is a Kernel whose products are added by FMA32.
+func fusedKernel(rows int, inner bool) Kernel {
+	return func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, _ uint) {
+		row, step := lda, 4
+		if inner {
+			row, step = 4, lda
+		}
+		for i := range rows {
+			var sum [portableNR]float32
+			for p := range k {
+				x := float64(*(*float32)(unsafe.Add(a, i*row+p*step)))
+				y := (*[portableNR]float32)(unsafe.Add(b, p*ldb))
+				for j := range sum {
+					z := x*float64(y[j]) + float64(sum[j])
+					if twice(z) {
+						z = roundToOdd(x*float64(y[j]), float64(sum[j]), z)
+					}
+					sum[j] = float32(z)
+				}
+			}
+			to := (*[portableNR]float32)(unsafe.Add(d, i*ldd))
+			if s != nil {
+				from := (*[portableNR]float32)(unsafe.Add(s, i*lds))
+				for j := range sum {
+					sum[j] += from[j]
+				}
+			}
+			*to = sum
+		}
+	}
+}
+
+// FMA32 returns x·y + z, rounded once to float32, on every processor.
+func FMA32(x, y, z float32) float32 {
+	p := float64(x) * float64(y) // exact: 48 bits
+	s := p + float64(z)
+	if twice(s) {
+		s = roundToOdd(p, float64(z), s)
+	}
+	return float32(s)
+}
+
+// twice reports whether rounding s, which is rounded to float64, to float32 may give another
+// number than rounding once: if it lies in the middle between two float32, or near it for
+// subnormal ones.
+func twice(s float64) bool {
+	b := math.Float64bits(s)
+	return b&(1<<29-1) == 1<<28 || b<<1>>53 < 1023-126
+}
+
+// roundToOdd returns p + z, of which s is the nearest float64: s if that is exact, else the
+// neighbour of the sum whose last bit is 1. Rounding that to float32, which has two bits less
+// at least, is rounding the sum (Boldo and Melquiond 2008).
+func roundToOdd(p, z, s float64) float64 {
+	t := s - p
+	e := (p - (s - t)) + (z - t) // p + z - s, exactly (Knuth's TwoSum)
+	if e == 0 || e != e || math.Float64bits(s)&1 == 1 {
+		return s
+	}
+	if (e > 0) == (s > 0) {
+		return math.Float64frombits(math.Float64bits(s) + 1)
+	}
+	return math.Float64frombits(math.Float64bits(s) - 1)
 }
