@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
@@ -90,6 +91,64 @@ func TestDepthFirst(t *testing.T) {
 			}
 		}
 	})
+}
+
+// endsBefore is a context that ends right after it was asked, before a step, whether it has.
+type endsBefore struct {
+	context.Context
+	step int
+	done chan struct{}
+}
+
+func (c *endsBefore) Done() <-chan struct{} { return c.done }
+
+func (c *endsBefore) Err() error {
+	c.step--
+	switch {
+	case c.step > 0:
+		return nil
+	case c.step == 0:
+		close(c.done)
+		return nil
+	}
+	return context.Canceled
+}
+
+// TestDepthFirstCanceled: a context that ends before or among the samples ends the run, and
+// the next runs have the same bits, whatever of the kernels had been packed.
+func TestDepthFirstCanceled(t *testing.T) {
+	p, in := residual(t, dtype.Float32, 1)
+	want := output(t, p, in, 1, nil)
+	p, in = residual(t, dtype.Float32, 5)
+	step := 1 + slices.IndexFunc(p.steps, func(s step) bool { _, ok := s.kernel.(*depthFirst); return ok })
+	if step == 0 {
+		t.Fatal("computed layer by layer")
+	}
+	run := func(ctx context.Context) error {
+		return p.Run(ctx, in, []driver.Buffer{&Buffer{storage: exec.Aligned(p.graph.Outputs[0].Type.Bytes())}})
+	}
+	for i := range 4 { // the second run packs kernels, and the third uses them
+		if err := run(&endsBefore{context.Background(), step, make(chan struct{})}); err != context.Canceled {
+			t.Fatalf("got %v, want %v", err, context.Canceled)
+		}
+		if got := output(t, p, in, 2, nil); !bytes.Equal(got[:len(want)], want) {
+			t.Fatalf("other bits after run %d was canceled", i)
+		}
+	}
+	for i := range 40 {
+		p, in = residual(t, dtype.Float32, 5)
+		for range 3 {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*10*time.Microsecond)
+			err := run(ctx)
+			cancel()
+			if err != nil && err != context.DeadlineExceeded {
+				t.Fatal(err)
+			}
+			if got := output(t, p, in, 2, nil); !bytes.Equal(got[:len(want)], want) {
+				t.Fatalf("other bits after a run of %d µs: %v", 10*i, err)
+			}
+		}
+	}
 }
 
 // TestDepthFirstOff: MEZZO_SKIP=depth-first computes layer by layer.
