@@ -53,7 +53,7 @@ func (p problem) build() exec.Kernel {
 
 // New returns the kernel of AttentionForward or AttentionGrad.
 func New(b *exec.Builder, v *ir.Value) exec.Kernel {
-	set := gemm.Current()
+	set := gemm.Products()
 	if set == nil {
 		set = gemm.Portable
 	}

@@ -46,6 +46,7 @@ type attention struct {
 	before, after float32 // factors of queries (the scale's sign) and of differences of scores
 	blockKeys     int     // per block
 	blockRows     int     // queries per block
+	unit          int     // keys that queries see, or not, together: whole panels
 
 	atNumbers, atKeep, atRandom int
 }
@@ -84,8 +85,16 @@ func (k *attention) init(p problem, operands int) {
 	for most > 64 && most*max(k.Features, k.ValueFeatures) > 512*64 {
 		most /= 2
 	}
-	k.blockKeys = tiling.Even(k.Keys, most, k.tiles.NR)
+	k.unit = k.tiles.NR
+	if p.set.Ordered {
+		k.unit = orderedUnit
+	}
+	k.blockKeys = tiling.Even(k.Keys, most, k.unit)
 }
+
+// orderedUnit is a multiple of the NR of all ordered sets of package gemm, so that blocks of
+// keys are the same on every level.
+const orderedUnit = 96
 
 // operand returns the address of a head's features at a step, and the bytes from one
 // step to the next.
@@ -107,7 +116,7 @@ func (k *attention) seen(lo, hi, s, n int) (first, last int) {
 	if from >= to {
 		return 0, 0
 	}
-	return from / k.tiles.NR, tiling.CeilDiv(to, k.tiles.NR)
+	return from / k.unit * k.unit / k.tiles.NR, tiling.CeilDiv(min(tiling.RoundUp(to, k.unit), n), k.tiles.NR)
 }
 
 // seenRow returns the range of columns in [s, s+n), relative to s, that query t sees.
@@ -163,8 +172,11 @@ func newForward(p problem) exec.Kernel {
 	parts := b.Results(v)
 	k.result, k.statistics = newHeadResult(parts[0], k.ValueFeatures), parts[1]
 	k.blockRows = 4 * k.tiles.MR
-	if k.pairs {
+	switch {
+	case k.pairs:
 		k.blockRows = 2 * k.tiles.MR
+	case k.set.Ordered:
+		k.blockRows = orderedUnit / 2
 	}
 	// Each chunk packs all keys and values, so there are only enough chunks to keep a
 	// few dozen cores busy.

@@ -60,10 +60,10 @@ func expRow(x []float32, scale, top, by float32, s []float32) float64 {
 		v.Exp2BelowSum(whole, whole, s)
 		return float64(s[3])
 	}
-	for i, v := range x {
-		x[i] = min(0, v-top) * scale
-	}
-	lanes.ExpAll(x, x)
+	lanes.AddScalar(x, -top)
+	lanes.MinScalar(x, 0)
+	lanes.MulScalar(x, scale)
+	lanes.Exp(x, x)
 	if by != 1 {
 		scaleRow(x, by)
 	}

@@ -1,10 +1,10 @@
 package gemm
 
 import (
-	"math"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 )
 
 // Portable is the routines in Go alone.
@@ -125,7 +125,7 @@ var portableOrdered = func() *Set {
 	return &s
 }()
 
-// fusedKernel is a Kernel whose products are added by FMA32.
+// fusedKernel is a Kernel whose products are added by portablemath.FMA32.
 func fusedKernel(rows int, inner bool) Kernel {
 	return func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, _ uint) {
 		row, step := lda, 4
@@ -135,14 +135,10 @@ func fusedKernel(rows int, inner bool) Kernel {
 		for i := range rows {
 			var sum [portableNR]float32
 			for p := range k {
-				x := float64(*(*float32)(unsafe.Add(a, i*row+p*step)))
+				x := *(*float32)(unsafe.Add(a, i*row+p*step))
 				y := (*[portableNR]float32)(unsafe.Add(b, p*ldb))
 				for j := range sum {
-					z := x*float64(y[j]) + float64(sum[j])
-					if twice(z) {
-						z = roundToOdd(x*float64(y[j]), float64(sum[j]), z)
-					}
-					sum[j] = float32(z)
+					sum[j] = portablemath.FMA32(x, y[j], sum[j])
 				}
 			}
 			to := (*[portableNR]float32)(unsafe.Add(d, i*ldd))
@@ -155,37 +151,4 @@ func fusedKernel(rows int, inner bool) Kernel {
 			*to = sum
 		}
 	}
-}
-
-// FMA32 returns x·y + z, rounded once to float32, on every processor.
-func FMA32(x, y, z float32) float32 {
-	p := float64(x) * float64(y) // exact: 48 bits
-	s := p + float64(z)
-	if twice(s) {
-		s = roundToOdd(p, float64(z), s)
-	}
-	return float32(s)
-}
-
-// twice reports whether rounding s, which is rounded to float64, to float32 may give another
-// number than rounding once: if it lies in the middle between two float32, or near it for
-// subnormal ones.
-func twice(s float64) bool {
-	b := math.Float64bits(s)
-	return b&(1<<29-1) == 1<<28 || b<<1>>53 < 1023-126
-}
-
-// roundToOdd returns p + z, of which s is the nearest float64: s if that is exact, else the
-// neighbour of the sum whose last bit is 1. Rounding that to float32, which has two bits less
-// at least, is rounding the sum (Boldo and Melquiond 2008).
-func roundToOdd(p, z, s float64) float64 {
-	t := s - p
-	e := (p - (s - t)) + (z - t) // p + z - s, exactly (Knuth's TwoSum)
-	if e == 0 || e != e || math.Float64bits(s)&1 == 1 {
-		return s
-	}
-	if (e > 0) == (s > 0) {
-		return math.Float64frombits(math.Float64bits(s) + 1)
-	}
-	return math.Float64frombits(math.Float64bits(s) - 1)
 }

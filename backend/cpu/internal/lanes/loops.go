@@ -46,7 +46,7 @@ func (l *Table[T]) Bind(c op.Code, dst int, args []int) Loop {
 }
 
 // OfF32 returns the float32 loops of the current level. If bits must be portable, these
-// are only the loops that compute what IEEE 754 defines; functions are computed in Go.
+// are loops that have the same results on every level.
 func OfF32() *Table[float32] {
 	portable := 0
 	if isa.PortableBits() {
@@ -54,7 +54,7 @@ func OfF32() *Table[float32] {
 	}
 	switch vec.Native() {
 	case nil:
-		return F32Table
+		return loopsGo[portable]
 	case vec.AVX512():
 		return loopsAVX512[portable]
 	case vec.NEON():
@@ -98,6 +98,7 @@ var (
 	I64Table = intLoops()
 	// Loops of float32 in assembly, over the portable ones: all, and those with portable
 	// bits.
+	loopsGo     = overlays(nil)
 	loopsAVX2   = overlays(vec.AVX2())
 	loopsAVX512 = overlays(vec.AVX512())
 	loopsNEON   = overlays(vec.NEON())
@@ -465,15 +466,9 @@ func Overlay(s *vec.Set) *Table[float32] {
 	return l
 }
 
-// overlays returns Overlay of s, and the same with the functions of portable Go.
+// overlays returns Overlay of s, and the loops with portable bits.
 func overlays(s *vec.Set) [2]*Table[float32] {
-	exact := Overlay(s)
-	for c, f := range F32Table.Unary {
-		if c.Info().Costly && c != op.Sqrt && c != op.Rsqrt && c != op.Reciprocal {
-			exact.Unary[c] = f
-		}
-	}
-	return [2]*Table[float32]{Overlay(s), exact}
+	return [2]*Table[float32]{Overlay(s), portableF32(s)}
 }
 
 // trig returns a loop that calls within for arguments within ±vec.TrigLimit and beyond

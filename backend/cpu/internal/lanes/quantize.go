@@ -28,6 +28,26 @@ func quantize(dst []byte, x []float32, s, lo, hi float32, z int32) {
 	}
 }
 
+// AddScalar adds s to the elements of x.
+func AddScalar(x []float32, s float32) {
+	if v := vec.Native(); v != nil {
+		v.AddScalar(x, x, s)
+		return
+	}
+	for i := range x {
+		x[i] += s
+	}
+}
+
+// MinScalar sets the elements of x above s to s.
+func MinScalar(x []float32, s float32) {
+	for i, v := range x {
+		if v > s {
+			x[i] = s
+		}
+	}
+}
+
 // MulScalar multiplies the elements of x by s.
 func MulScalar(x []float32, s float32) {
 	if v := vec.Native(); v != nil {

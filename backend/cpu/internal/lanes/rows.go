@@ -189,14 +189,23 @@ func (p *Rows) deviations(wide []float32, x []byte, s []float32) {
 	if x != nil {
 		ToF32(wide[n:], x[n*p.In.Size():], p.In)
 	}
-	var a, b float64 // in Go there is one sum of each, over up to a whole row
-	for _, v := range wide[n:] {
-		d := float64(v - s[0])
+	// In Go there are two sums of each, over up to a whole row.
+	var a, b, a1, b1 float64
+	from, x1 := s[0], wide[n:]
+	for ; len(x1) >= 2; x1 = x1[2:] {
+		d, d1 := float64(x1[0]-from), float64(x1[1]-from)
+		a += d
+		b += float64(d * d)
+		a1 += d1
+		b1 += float64(d1 * d1)
+	}
+	for _, v := range x1 {
+		d := float64(v - from)
 		a += d
 		b += float64(d * d)
 	}
-	s[1] += float32(a)
-	s[2] += float32(b)
+	s[1] += float32(a + a1)
+	s[2] += float32(b + b1)
 }
 
 // Products is Σ x·y: parts in float32, their sum in float64.
@@ -282,6 +291,14 @@ func (p *Rows) NormalizeRow(dst []byte, x, gain, shift, s []float32, ahead []byt
 	}
 	if n < len(x) {
 		t := p.end(dst, n, 0, s)
+		if v := vec.Native(); v != nil && n == 0 { // with the same bits
+			v.SubScalar(t, x, s[0])
+			v.MulScalar(t, t, s[1])
+			v.Mul(t, t, gain[:len(t)])
+			v.Add(t, t, shift[:len(t)])
+			p.put(dst, n, t)
+			return
+		}
 		for i, v := range x[n:] {
 			t[i] = float32((v-s[0])*s[1]*gain[n+i]) + shift[n+i]
 		}

@@ -117,7 +117,7 @@ func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units int,
 	k.Scan, k.dtype = *s, d
 	k.steps, k.batch, k.units, k.gates = steps, batch, units, s.Cell.Gates()
 	// Blocks are equal, and at least two, to keep two cores busy.
-	set, unit, split := gemm.Current(), fewRows, false
+	set, unit, split := gemm.Products(), fewRows, false
 	switch {
 	case set == nil:
 	case d == dtype.BFloat16 && set.Blocks != nil:
@@ -391,7 +391,7 @@ func New(b *exec.Builder, v *ir.Value) exec.Kernel {
 	if v.Type.DType == dtype.Float64 {
 		return makeScan(b, v, lanes.FloatLoops[float64]())
 	}
-	return makeScan(b, v, lanes.Overlay(vec.Current()))
+	return makeScan(b, v, lanes.OfF32())
 }
 
 // NewGrad returns the kernel of RNNGrad.
@@ -399,5 +399,5 @@ func NewGrad(b *exec.Builder, v *ir.Value) exec.Kernel {
 	if v.Type.DType == dtype.Float64 {
 		return makeScanGrad(b, v, lanes.FloatLoops[float64]())
 	}
-	return makeScanGrad(b, v, lanes.Overlay(vec.Current()))
+	return makeScanGrad(b, v, lanes.OfF32())
 }

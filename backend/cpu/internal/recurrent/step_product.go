@@ -58,7 +58,7 @@ func newStepProduct[T lanes.Real](src int, d dtype.DType, units, stride, col, co
 	if trans {
 		p.k, p.n = cols, units
 	}
-	if p.set = gemm.Current(); p.set == nil || d == dtype.Float64 {
+	if p.set = gemm.Products(); p.set == nil || d == dtype.Float64 {
 		p.set = nil
 		p.cells, p.chunks = p.k, tiling.CeilDiv(units, 16)
 		p.ld = lanes.SizeOf[T]() * p.k

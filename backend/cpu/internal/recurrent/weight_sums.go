@@ -106,7 +106,7 @@ func (s *weightSums[T]) init(b *exec.Builder, k *scanGrad[T], features int) {
 	}
 	s.parts = min(tiling.MinChunks, tiling.CeilDiv(max(k.batch, 1), k.rows))
 	s.rows = windowRows
-	set := gemm.Current()
+	set := gemm.Products()
 	if set != nil && lanes.SizeOf[T]() == 4 && set.F32.Inner != nil {
 		s.tiles = set.F32
 		s.choosePanels(set)
@@ -320,7 +320,7 @@ func (s *weightSums[T]) wide(w *exec.Worker, sums []byte, rows int, first bool) 
 // panel is flush with tile registers. It returns false, with nothing done, if elements
 // of float16 are not finite.
 func (s *weightSums[T]) panel(w *exec.Worker, sums []byte, rows int, first bool) bool {
-	set := gemm.Current()
+	set := gemm.Native()
 	found := unsafe.Pointer(&w.Scratch[s.atFlag])
 	*(*uint32)(found) = 0
 	depth := tiling.CeilDiv(rows, gemm.PanelDepth)

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/move"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
@@ -36,6 +37,8 @@ func NewSoftmax(b *exec.Builder, v *ir.Value) exec.Kernel {
 	switch n := x.Shape[v.Attr.Axes[0]]; {
 	case x.DType == dtype.Float64:
 		return makeSoftmax(b, v, softRow[float64](log))
+	case isa.PortableBits():
+		return makeSoftmax(b, v, portableRow(log))
 	case s == nil:
 		return makeSoftmax(b, v, softRow[float32](log))
 	case n > s.Lanes && x.Shape[v.Attr.Axes[0]+1:].Size() == 1:
@@ -132,6 +135,29 @@ func softRow[T lanes.Real](log bool) func(e, x, t []T) {
 		ln := portablemath.Log(SumRun[T, float64](e))
 		for i, v := range t {
 			e[i] = T(float64(v) - ln)
+		}
+	}
+}
+
+// portableRow is softRow of float32 with portable bits: in passes that have the same results
+// on every level.
+func portableRow(log bool) func(e, x, t []float32) {
+	return func(e, x, t []float32) {
+		if !log {
+			t = e
+		}
+		t = t[:len(x)]
+		copy(t, x)
+		lanes.AddScalar(t, -lanes.Largest(x))
+		lanes.Exp(e, t)
+		sum := SumRun[float32, float64](e)
+		if !log {
+			lanes.MulScalar(e, float32(1/sum))
+			return
+		}
+		ln := portablemath.Log(sum)
+		for i, v := range t {
+			e[i] = float32(float64(v) - ln)
 		}
 	}
 }

@@ -1,0 +1,55 @@
+package lanes
+
+import (
+	"flag"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+var every = flag.Bool("every", false, "go through all numbers in steps of 257, not of 65,537")
+
+// TestPortableFunctions: functions with portable bits have the same bits on every level, and
+// those of portable Go are within two units of a function of float64.
+func TestPortableFunctions(t *testing.T) {
+	sets := map[isa.Level]*vec.Set{isa.AVX2: vec.AVX2(), isa.AVX512: vec.AVX512(), isa.NEON: vec.NEON()}
+	codes := []op.Code{op.Exp, op.Expm1, op.Log, op.Log1p, op.Tanh, op.Sigmoid, op.Rsqrt, op.Sqrt, op.Reciprocal}
+	step := uint64(65537)
+	if *every {
+		step = 257
+	}
+	var x []float32
+	for b := uint64(0); b < 1<<32; b += step {
+		x = append(x, math.Float32frombits(uint32(b)))
+	}
+	for v := float32(-110); v < 110; v += 0.0037 { // where functions are neither 0, 1 nor infinite
+		x = append(x, v, v/64)
+	}
+	want, got := make([]float32, len(x)), make([]float32, len(x))
+	for _, c := range codes {
+		f := loopsGo[1].Unary[c]
+		f(want, x)
+		for i, y := range want {
+			exact := c.Info().Scalar.Float(float64(x[i]), 0)
+			off := math.Abs(float64(y) - exact)
+			if exact-exact == 0 && math.Abs(exact) <= math.MaxFloat32 && off > math.Abs(exact)*0x1p-22+0x1p-148 {
+				t.Fatalf("%v of %v is %v, want %v", c, x[i], y, exact)
+			}
+		}
+		for l, s := range sets {
+			if s == nil || !slices.Contains(isa.Levels(), l) {
+				continue
+			}
+			portableF32(s).Unary[c](got, x)
+			for i, y := range got {
+				if math.Float32bits(y) != math.Float32bits(want[i]) && (y == y || want[i] == want[i]) {
+					t.Fatalf("%v of %x is %x with %s, %x in Go", c, x[i], y, l.Name(), want[i])
+				}
+			}
+		}
+	}
+}
