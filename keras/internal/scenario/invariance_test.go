@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -178,18 +179,22 @@ func convSame(x *keras.Tensor) *keras.Tensor {
 
 // TestRows: what is predicted for a sample has the same bits whatever its batch and its place
 // in it: with -every in batches of up to 257 samples, else in few small batches. This is
-// promised for portable Go and AVX2; where there is more, a process with AVX2 runs the test.
+// promised for portable Go and AVX2, and for every level with portable bits; where there is more
+// than AVX2, a process with AVX2 and one with portable bits run the test.
 func TestRows(t *testing.T) {
 	portable := false
 	switch level := keras.Devices()[0].ISA; {
+	case backend.CurrentBits() == backend.PortableBits: // on every level
 	case level == "portable Go":
 		portable = true
 	case level == "AVX2":
 	case os.Getenv("MEZZO_CPU") == "":
-		c := exec.Command(os.Args[0], "-test.run=^TestRows$", fmt.Sprint("-every=", *every))
-		c.Env = append(os.Environ(), "MEZZO_CPU=avx2")
-		if said, err := c.CombinedOutput(); err != nil {
-			t.Errorf("with MEZZO_CPU=avx2: %v\n%s", err, said)
+		for _, setting := range []string{"MEZZO_CPU=avx2", "MEZZO_BITS=portable"} {
+			c := exec.Command(os.Args[0], "-test.run=^TestRows$", fmt.Sprint("-every=", *every))
+			c.Env = append(os.Environ(), setting)
+			if said, err := c.CombinedOutput(); err != nil {
+				t.Errorf("with %s: %v\n%s", setting, err, said)
+			}
 		}
 		return
 	default:

@@ -54,6 +54,7 @@ func portableF32(s *vec.Set) *Table[float32] {
 	}
 	l.Unary[op.Exp], l.Unary[op.Expm1], l.Unary[op.Log], l.Unary[op.Log1p] = exp, expm1, log, log1p
 	l.Unary[op.Tanh], l.Unary[op.Sigmoid] = tanhBy(expm1), sigmoidBy(exp)
+	l.Unary[op.NormalCDF], l.Unary[op.NormalPDF] = normalBy(exp, true), normalBy(exp, false)
 	return l
 }
 
@@ -103,6 +104,47 @@ func sigmoidBy(exp vec.Unary) vec.Unary {
 				} else {
 					d[i] = 1 / (1 + e)
 				}
+			}
+			dst, a = dst[n:], a[n:]
+		}
+	}
+}
+
+// millsRatio is the polynomial of normalCDF in package gen/vec, from the highest power down.
+var millsRatio = [...]float64{-0.027671665, 0.14321575, -0.27048168, 0.18960094, -0.03845852, 0.11232379, 0.11681893, 0.13753226, 0.1371202}
+
+// normalBy returns the normal distribution function, or the density, by eˣ of -x²/2, which is
+// rounded to float32: what is lost is added as a factor. The distribution function of -|x| is that
+// times t·P(t), for t = 1/(1+11/32·|x|).
+func normalBy(exp vec.Unary, cdf bool) vec.Unary {
+	return func(dst, a []float32) {
+		var x, lost [functionBlock]float64
+		for len(dst) > 0 {
+			n := min(len(dst), functionBlock)
+			d := dst[:n]
+			for i, v := range a[:n] {
+				x[i] = float64(v)
+				size := min(math.Abs(x[i]), 15) // where it is 0
+				square := -0.5 * size * size
+				d[i] = float32(square)
+				lost[i] = square - float64(d[i])
+			}
+			exp(d, d)
+			for i, e := range d {
+				y := float64(e) * (1 + lost[i])
+				if !cdf {
+					d[i] = float32(y * (1 / (math.Sqrt2 * 1.77245385090551602729816748334))) // 1/√(2π)
+					continue
+				}
+				t := 1 / (1 + float64(11.0/32*min(math.Abs(x[i]), 15)))
+				p := millsRatio[0]
+				for _, c := range millsRatio[1:] {
+					p = float64(p*t) + c
+				}
+				if y = float64(y * float64(t*p)); x[i] >= 0 {
+					y = 1 - y
+				}
+				d[i] = float32(y)
 			}
 			dst, a = dst[n:], a[n:]
 		}

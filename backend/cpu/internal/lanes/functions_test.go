@@ -17,7 +17,7 @@ var every = flag.Bool("every", false, "go through all numbers in steps of 257, n
 // those of portable Go are within two units of a function of float64.
 func TestPortableFunctions(t *testing.T) {
 	sets := map[isa.Level]*vec.Set{isa.AVX2: vec.AVX2(), isa.AVX512: vec.AVX512(), isa.NEON: vec.NEON()}
-	codes := []op.Code{op.Exp, op.Expm1, op.Log, op.Log1p, op.Tanh, op.Sigmoid, op.Rsqrt, op.Sqrt, op.Reciprocal}
+	codes := []op.Code{op.Exp, op.Expm1, op.Log, op.Log1p, op.Tanh, op.Sigmoid, op.NormalCDF, op.NormalPDF, op.Rsqrt, op.Sqrt, op.Reciprocal}
 	step := uint64(65537)
 	if *every {
 		step = 257

@@ -189,23 +189,27 @@ func (p *Rows) deviations(wide []float32, x []byte, s []float32) {
 	if x != nil {
 		ToF32(wide[n:], x[n*p.In.Size():], p.In)
 	}
-	// In Go there are two sums of each, over up to a whole row.
-	var a, b, a1, b1 float64
-	from, x1 := s[0], wide[n:]
-	for ; len(x1) >= 2; x1 = x1[2:] {
-		d, d1 := float64(x1[0]-from), float64(x1[1]-from)
-		a += d
-		b += float64(d * d)
-		a1 += d1
-		b1 += float64(d1 * d1)
+	// In Go there are four sums of each, over up to a whole row.
+	var a, b [4]float64
+	from, left := s[0], wide[n:]
+	for ; len(left) >= 4; left = left[4:] {
+		d0, d1, d2, d3 := float64(left[0]-from), float64(left[1]-from), float64(left[2]-from), float64(left[3]-from)
+		a[0] += d0
+		a[1] += d1
+		a[2] += d2
+		a[3] += d3
+		b[0] += float64(d0 * d0)
+		b[1] += float64(d1 * d1)
+		b[2] += float64(d2 * d2)
+		b[3] += float64(d3 * d3)
 	}
-	for _, v := range x1 {
+	for _, v := range left {
 		d := float64(v - from)
-		a += d
-		b += float64(d * d)
+		a[0] += d
+		b[0] += float64(d * d)
 	}
-	s[1] += float32(a + a1)
-	s[2] += float32(b + b1)
+	s[1] += float32(a[0] + a[1] + (a[2] + a[3]))
+	s[2] += float32(b[0] + b[1] + (b[2] + b[3]))
 }
 
 // Products is Σ x·y: parts in float32, their sum in float64.
@@ -291,11 +295,12 @@ func (p *Rows) NormalizeRow(dst []byte, x, gain, shift, s []float32, ahead []byt
 	}
 	if n < len(x) {
 		t := p.end(dst, n, 0, s)
-		if v := vec.Native(); v != nil && n == 0 { // with the same bits
-			v.SubScalar(t, x, s[0])
-			v.MulScalar(t, t, s[1])
-			v.Mul(t, t, gain[:len(t)])
-			v.Add(t, t, shift[:len(t)])
+		if n == 0 {
+			do := elements{vec.Native()}
+			do.sub(t, x, s[0])
+			do.scale(t, t, s[1])
+			do.mul(t, t, gain[:len(t)])
+			do.add(t, t, shift[:len(t)])
 			p.put(dst, n, t)
 			return
 		}
@@ -316,8 +321,12 @@ func (p *Rows) GradRowSums(dgain, dshift, gained, x []float32, grad []byte, gain
 	if n == len(dgain) {
 		return
 	}
-	var a, b float64
 	g := p.end(grad, n, 1, s)
+	if n == 0 {
+		p.portableGradSums(dgain, dshift, gained, x, g, gain, s)
+		return
+	}
+	var a, b float64
 	for i, v := range x[n:] {
 		h, g := (v-s[0])*s[1], g[i]
 		dgain[n+i] += float32(g * h)
@@ -331,6 +340,25 @@ func (p *Rows) GradRowSums(dgain, dshift, gained, x []float32, grad []byte, gain
 	s[3] += float32(b)
 }
 
+// portableGradSums is GradRowSums of a row without vectors.
+func (p *Rows) portableGradSums(dgain, dshift, gained, x, g, gain, s []float32) {
+	g, gain, gained = g[:len(dgain)], gain[:len(dgain)], gained[:len(dgain)]
+	do := elements{vec.Native()}
+	do.sub(gained, x[:len(dgain)], s[0])
+	do.scale(gained, gained, s[1])
+	var a, b [2]float64
+	for i, h := range gained {
+		v := float64(g[i] * gain[i])
+		a[i%2] += v
+		b[i%2] += float64(v * float64(h))
+	}
+	do.mul(gained, gained, g)
+	do.add(dgain, dgain, gained)
+	do.add(dshift[:len(dgain)], dshift[:len(dgain)], g)
+	do.mul(gained, g, gain)
+	s[2], s[3] = float32(a[0]+a[1]), float32(b[0]+b[1])
+}
+
 func (p *Rows) GradRow(dst []byte, x, gained, s []float32, ahead []byte) {
 	n := p.Whole(len(x))
 	if n > 0 {
@@ -338,6 +366,16 @@ func (p *Rows) GradRow(dst []byte, x, gained, s []float32, ahead []byte) {
 	}
 	if n < len(x) {
 		t := p.end(dst, n, 0, s)
+		if n == 0 {
+			do := elements{vec.Native()}
+			do.sub(t, x, s[0])
+			do.scale(t, t, s[2])
+			do.scale(gained, gained[:len(t)], s[1])
+			do.add(t, gained[:len(t)], t)
+			do.sub(t, t, -s[3])
+			p.put(dst, n, t)
+			return
+		}
 		for i, v := range x[n:] {
 			t[i] = float32(gained[n+i]*s[1]) + float32((v-s[0])*s[2]) + s[3]
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/elementwise"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/window"
@@ -46,6 +47,9 @@ type Vector struct {
 // epilogue of a gradient whose windows overlap is left to pooledChain.
 func newVector(b *exec.Builder, v *ir.Value, k *pooling[float32]) *Vector {
 	set := gemm.Current()
+	if largest := v.Op == op.MaxPool || v.Op == op.MaxPoolGrad && k.disjoint(); largest && isa.PortableBits() {
+		set = gemm.Native() // which chooses elements, and adds nothing
+	}
 	grad := v.Op == op.MaxPoolGrad || v.Op == op.AvgPoolGrad
 	if set == nil || set.Depthwise == nil || k.channels == 0 || v.Op == op.MaxPoolGradGrad || grad && !k.disjoint() && 8*k.InSize*k.channels > imageBytes {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -50,7 +51,16 @@ func (f *folds[T, A]) joinEach(acc, x []A) {
 func vectorFolds(c op.Code, d dtype.DType) folds[float32, float64] {
 	f := floatFolds[float32](c)
 	v := vec.Current()
-	if v == nil {
+	switch {
+	case isa.PortableBits():
+		if d == dtype.Float32 && (c == op.Sum || c == op.Mean) { // in the order of the rows on every level
+			f.down = sumDown
+			if v := vec.Native(); v != nil {
+				f.down = v.SumColumns
+			}
+		}
+		return f
+	case v == nil:
 		return f
 	}
 	if run := vectorRun(c, &v.Folds); run != nil {
@@ -72,6 +82,13 @@ func vectorFolds(c op.Code, d dtype.DType) folds[float32, float64] {
 	f.run16 = vectorRun(c, half)
 	f.down16 = vectorDown(c, half)
 	return f
+}
+
+// sumDown is [vec.Folds.SumColumns] in Go.
+func sumDown(acc []float64, x []float32, rows, stride int) {
+	for i := range rows {
+		sumEach(acc, x[i*stride:][:len(acc)])
+	}
 }
 
 func vectorDown[T float32 | uint16](c op.Code, v *vec.Folds[T]) func(acc []float64, x []T, rows, stride int) {
