@@ -47,8 +47,8 @@ type Vector struct {
 // epilogue of a gradient whose windows overlap is left to pooledChain.
 func newVector(b *exec.Builder, v *ir.Value, k *pooling[float32]) *Vector {
 	set := gemm.Current()
-	if largest := v.Op == op.MaxPool || v.Op == op.MaxPoolGrad && k.disjoint(); largest && isa.PortableBits() {
-		set = gemm.Native() // which chooses elements, and adds nothing
+	if v.Op == op.MaxPoolGrad && k.disjoint() && isa.PortableBits() {
+		set = gemm.Native() // which chooses elements, and adds nothing; maxima of zeros have the sign of either
 	}
 	grad := v.Op == op.MaxPoolGrad || v.Op == op.AvgPoolGrad
 	if set == nil || set.Depthwise == nil || k.channels == 0 || v.Op == op.MaxPoolGradGrad || grad && !k.disjoint() && 8*k.InSize*k.channels > imageBytes {
