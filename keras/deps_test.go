@@ -83,7 +83,7 @@ var imports = map[string]string{
 	"layers/callspec/callspectest": "backend/tensor/tensortest",
 	"layers/activations":           "backend/dtype backend/op backend/tensor layers/callspec",
 	"layers/constraints":           "backend/dtype backend/op backend/tensor layers/callspec",
-	"layers/initializers":          "backend/philox backend/portablemath backend/tensor layers/callspec gonum.org/v1/gonum/lapack/lapack64 gonum.org/v1/gonum/blas gonum.org/v1/gonum/blas/blas64",
+	"layers/initializers":          "backend backend/philox backend/portablemath backend/tensor layers/callspec gonum.org/v1/gonum/lapack/lapack64 gonum.org/v1/gonum/blas gonum.org/v1/gonum/blas/blas64",
 	"layers/regularizers":          "backend/dtype backend/tensor layers/callspec",
 	"layers/layertest":             "backend backend/dtype backend/op backend/tensor backend/tensor/tensortest layers optimizers policy",
 	"losses":                       "backend/dtype backend/op backend/portablemath backend/suggest backend/tensor backend/tensor/lossshape backend/tensor/lossmath",

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/philox"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -183,6 +184,13 @@ func TestWorkers(t *testing.T) {
 func TestOrthogonal(t *testing.T) {
 	for _, shape := range [][]int{{5, 3}, {3, 5}, {4, 4}, {2, 3, 2, 8}, {2, 2, 20}, {1, 1}, {70, 40}} {
 		w := values(t, "orthogonal(gain=2)", 5, shape...)
+		backend.SetBits(backend.PortableBits)
+		for i, v := range values(t, "orthogonal(gain=2)", 5, shape...) {
+			if math.Abs(v-w[i]) > 1e-12 {
+				t.Fatalf("%v: with portable bits element %d is %v, want %v", shape, i, v, w[i])
+			}
+		}
+		backend.SetBits(backend.FastBits)
 		cols := shape[len(shape)-1]
 		rows := len(w) / cols
 		at := func(i, k int) float64 { return w[k*cols+i] } // column i

@@ -9,6 +9,7 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/lapack/lapack64"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/philox"
 	"github.com/mezzo-ml/mezzo/backend/portablemath"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -94,6 +95,21 @@ func orthogonal(s callspec.Spec) (Initializer, error) {
 		long, short := max(rows, cols), min(rows, cols)
 		q := blas64.General{Rows: long, Cols: short, Stride: short, Data: make([]float64, long*short)}
 		drawNormal(q.Data, seed, 0, 1)
+		put := func(i, j int, v float64) {
+			if rows < cols {
+				dst[j*cols+i] = v
+			} else {
+				dst[i*cols+j] = v
+			}
+		}
+		if backend.CurrentBits() == backend.PortableBits {
+			for j, column := range orthonormal(q) {
+				for i, v := range column {
+					put(i, j, gain*v)
+				}
+			}
+			return nil
+		}
 		// LAPACK itself: mat.QR would make the square matrix of long columns.
 		tau := make([]float64, short)
 		var a, b [1]float64 // the sizes of working memory they like best
@@ -108,14 +124,43 @@ func orthogonal(s callspec.Spec) (Initializer, error) {
 		lapack64.Orgqr(q, tau, work, len(work))
 		for i := range long {
 			for j := range short {
-				v := sign[j] * q.Data[i*short+j]
-				if rows < cols {
-					dst[j*cols+i] = v
-				} else {
-					dst[i*cols+j] = v
-				}
+				put(i, j, sign[j]*q.Data[i*short+j])
 			}
 		}
 		return nil
 	}), err
+}
+
+// orthonormal returns the columns of Q of the QR decomposition of a matrix whose R has a
+// positive diagonal, by Gram and Schmidt's method, done twice for each column. LAPACK's bits
+// depend on the processor; these do not.
+func orthonormal(a blas64.General) [][]float64 {
+	dot := func(x, y []float64) float64 {
+		var sum float64
+		for i, v := range x {
+			sum += float64(v * y[i])
+		}
+		return sum
+	}
+	columns := make([][]float64, a.Cols)
+	for j := range columns {
+		v := make([]float64, a.Rows)
+		for i := range v {
+			v[i] = a.Data[i*a.Stride+j]
+		}
+		for range 2 {
+			for _, u := range columns[:j] {
+				d := dot(u, v)
+				for i, x := range u {
+					v[i] -= float64(d * x)
+				}
+			}
+		}
+		length := math.Sqrt(dot(v, v))
+		for i := range v {
+			v[i] /= length
+		}
+		columns[j] = v
+	}
+	return columns
 }
