@@ -43,13 +43,19 @@ type Vector struct {
 	atPlaces int
 }
 
+// vectorSet returns the routines for an operation, or nil. If bits must be portable, these are
+// the ones that choose elements and add nothing. Maxima of zeros have the sign of either.
+func (k *pooling[T]) vectorSet(c op.Code) *gemm.Set {
+	if isa.PortableBits() && c == op.MaxPoolGrad && k.disjoint() {
+		return gemm.Native()
+	}
+	return gemm.Current()
+}
+
 // newVector returns the kernel of v, or nil if it has no assembly for the windows. The
 // epilogue of a gradient whose windows overlap is left to pooledChain.
 func newVector(b *exec.Builder, v *ir.Value, k *pooling[float32]) *Vector {
-	set := gemm.Current()
-	if v.Op == op.MaxPoolGrad && k.disjoint() && isa.PortableBits() {
-		set = gemm.Native() // which chooses elements, and adds nothing; maxima of zeros have the sign of either
-	}
+	set := k.vectorSet(v.Op)
 	grad := v.Op == op.MaxPoolGrad || v.Op == op.AvgPoolGrad
 	if set == nil || set.Depthwise == nil || k.channels == 0 || v.Op == op.MaxPoolGradGrad || grad && !k.disjoint() && 8*k.InSize*k.channels > imageBytes {
 		return nil
