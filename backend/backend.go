@@ -344,7 +344,9 @@ func Compile(ctx context.Context, d driver.Device, g *ir.Graph, o ir.Options) (d
 	if f, ok := d.(driver.EpilogueFuser); !ok || !f.FusesEpilogue() {
 		o.Skip = append(slices.Clone(o.Skip), "epilogue")
 	}
-	if w, ok := d.(driver.ResultSplitter); !ok || !w.SplitsResults() {
+	if w, ok := d.(driver.ResultSplitter); ok {
+		o.Packs = func(c op.Code) bool { return !w.SplitsResults(c) }
+	} else {
 		o.Skip = append(slices.Clone(o.Skip), "split")
 	}
 	if !d.Supports(op.ExtraOutput, dtype.Float32) {

@@ -196,4 +196,4 @@ func (d *Device) FusesEpilogue() bool { return true }
 func (d *Device) ComputesPortably() bool { return true }
 
 // SplitsResults implements driver.ResultSplitter.
-func (d *Device) SplitsResults() bool { return true }
+func (d *Device) SplitsResults(op.Code) bool { return true }

@@ -70,7 +70,10 @@ func (b *builder) attention(v *ir.Value) error {
 	if err != nil {
 		return err
 	}
-	a.call(b, "attention_forward_", a.Queries, a.Heads, a.ValueFeatures, v)
+	t, parts := v.Args[0].Type.DType, b.parts(v)
+	b.narrowed(parts[0], v.Type.DType, t, func(y *ir.Value, narrow bool) {
+		a.call(b, "attention_forward_", a.Queries, a.Heads, a.ValueFeatures, pointer(y), number(narrow), pointer(parts[1]))
+	})
 	return nil
 }
 

@@ -30,9 +30,16 @@ type builder struct {
 	wholes    []*ir.Value           // folds that wait for others: see foldWhole
 	updates   []update              // chains that do: see update
 	early     []update              // chains whose results only those read: see waitsEarly
+	rowSums   []rowSum              // sums over rows that do
+	drops     []*ir.Value           // masks of dropout that do: see mask
 	users     map[*ir.Value][]*ir.Value
 	tables    []table
-	begun     map[*ir.Value]*exchange // by the value that begins it
+
+	sums     map[*ir.Value]*droppedSum // that layer normalizations compute
+	computed map[*ir.Value]bool        // values whose calls were made with another one's
+
+	partials, mostPartials int                     // bytes of partialSums in use, and at most
+	begun                  map[*ir.Value]*exchange // by the value that begins it
 
 	eight   map[*ir.Value]eightProduct // products of 8-bit floats
 	packed  map[*ir.Value]packing      // what is stored in 8 bits for those alone
@@ -48,6 +55,14 @@ type table struct {
 
 // tableAt is a parameter: the address of a table.
 type tableAt int
+
+// tableOf makes a table.
+func (b *builder) tableOf(words []any) tableAt {
+	t := table{aligned(b.bytes), words}
+	b.bytes = t.at + 8*len(words)
+	b.tables = append(b.tables, t)
+	return tableAt(t.at)
+}
 
 // pending is a call before its kernel is loaded.
 type pending struct {
@@ -85,7 +100,7 @@ func compile(d *Device, g *ir.Graph) (made *Program, err error) {
 			p.forget()
 		}
 	}()
-	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values)), temporary: map[*ir.Value]scratch{}, begun: map[*ir.Value]*exchange{}, users: map[*ir.Value][]*ir.Value{}}
+	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values)), temporary: map[*ir.Value]scratch{}, begun: map[*ir.Value]*exchange{}, sums: map[*ir.Value]*droppedSum{}, computed: map[*ir.Value]bool{}, users: map[*ir.Value][]*ir.Value{}}
 	b.bytes = aligned(g.ArenaBytes)
 	var constants []byte
 	for i, v := range g.Values {
@@ -113,19 +128,20 @@ func compile(d *Device, g *ir.Graph) (made *Program, err error) {
 	b.bytes += len(constants)
 	b.findEight(g)
 	for i, v := range g.Values {
-		if v.Op != op.Param && v.Op != op.Const && !v.View() && v.Op != op.ExtraOutput {
+		if v.Op != op.Param && v.Op != op.Const && !v.View() && !v.WrittenByArg() && !b.computed[v] {
 			if err := b.value(v); err != nil {
 				return nil, err
 			}
 		}
 		p.ends[i] = len(b.pending)
 	}
+	b.flushMasks()
 	b.flushUpdates()
 	if d.broken != nil {
 		return nil, d.broken
 	}
 	b.base = aligned(b.bytes)
-	p.bytes = max(1, b.base+b.scratch)
+	p.bytes = max(1, b.base+aligned(b.scratch)+b.mostPartials)
 	what := fmt.Sprintf("the working memory of a program (%d bytes for its values, %d for constants and kernels): ", g.ArenaBytes, p.bytes-g.ArenaBytes)
 	if p.memory, err = d.take(p.bytes, what); err != nil {
 		return nil, err
@@ -185,6 +201,9 @@ func (b *builder) value(v *ir.Value) error {
 	if !b.p.device.Supports(v.Op, t) {
 		return &backend.UnsupportedError{Device: b.p.device.Name(), Op: v.Op, DType: t, Path: v.Path}
 	}
+	if v.Split && !b.p.device.SplitsResults(v.Op) {
+		return fmt.Errorf("cuda: Compile: value %d (%v) writes its results one by one; see driver.ResultSplitter", b.pos[v], v.Op)
+	}
 	if v.Slot.Place == ir.Static {
 		return fmt.Errorf("cuda: Compile: value %d (%v) lies among the constants", b.pos[v], v.Op)
 	}
@@ -202,7 +221,7 @@ func (b *builder) value(v *ir.Value) error {
 }
 
 // call appends a call of a kernel. Arguments are *ir.Value, int, uint64,
-// float64, scratch, tableAt, behind and faultWord.
+// float64, scratch, partialSums, tableAt, behind and faultWord.
 func (b *builder) call(v *ir.Value, name string, grid, block [3]int, args ...any) {
 	b.pending = append(b.pending, pending{name: name, grid: grid, block: block, args: args, value: b.pos[v]})
 }
@@ -303,6 +322,8 @@ func (b *builder) word(a any) uint64 {
 		return floatBits(a)
 	case scratch:
 		return uint64(p.memory) + uint64(b.base+int(a))
+	case partialSums:
+		return uint64(p.memory) + uint64(b.base+aligned(b.scratch)+int(a))
 	case tableAt:
 		return uint64(p.memory) + uint64(a)
 	case behind:

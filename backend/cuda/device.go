@@ -344,6 +344,12 @@ func (d *Device) PeakBytes() int { return int(d.peak.Load()) }
 // it: their operands and results, each once.
 func (d *Device) MovedBytes() int { return int(d.moved.Load()) }
 
+// SplitsResults implements driver.ResultSplitter. The gradients of attention lie one
+// behind the other, and collectives unpack all of theirs at once.
+func (d *Device) SplitsResults(c op.Code) bool {
+	return c == op.LayerNormGrad || c == op.AttentionForward
+}
+
 // Compile makes a program from a plan.
 func (d *Device) Compile(ctx context.Context, g *ir.Graph) (driver.Program, error) {
 	var p *Program

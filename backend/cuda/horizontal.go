@@ -18,14 +18,16 @@ import (
 // shows every value nothing waits.
 //
 // The gradients are unscaled before that, in chains between other values of the
-// backward pass. They wait, too, for each other and for the folds that read them.
+// backward pass. They wait, too, for each other and for the folds that read them. So do
+// sums over the rows of matrices, the gradients of biases, which those chains read.
 
 // update is a chain that waits, with its parameters but for the gate.
 type update struct {
-	v    *ir.Value
-	c    ptx.Chain
-	args []any
-	key  string // chains that one kernel can do have the same
+	v     *ir.Value
+	c     ptx.Chain
+	args  []any
+	reads []*ir.Value
+	key   string // chains that one kernel can do have the same
 }
 
 // mostWaiting bounds how many values each new one is compared with.
@@ -33,7 +35,7 @@ const mostWaiting = 512
 
 // update makes the call of a chain, or has it wait if it goes through a
 // contiguous array, with operands of that size or of one element.
-func (b *builder) update(v *ir.Value, c ptx.Chain, args []any) {
+func (b *builder) update(v *ir.Value, c ptx.Chain, args []any, operands []*ir.Value) {
 	n := v.Type.Shape.Size()
 	if len(c.Dims) == 0 { // one element
 		c.Dims, c.Strides = []int{1}, slices.Repeat([][]int{{0}}, len(c.Strides))
@@ -48,6 +50,7 @@ func (b *builder) update(v *ir.Value, c ptx.Chain, args []any) {
 		}
 	}
 	if !waits {
+		b.meetRowSums(v)
 		b.launch(v, c, args, n)
 		return
 	}
@@ -56,7 +59,7 @@ func (b *builder) update(v *ir.Value, c ptx.Chain, args []any) {
 	if early {
 		list = &b.early
 	}
-	*list = append(*list, update{v, c, args, string(key)})
+	*list = append(*list, update{v, c, args, operands, string(key)})
 	if len(*list) == mostWaiting {
 		b.flushUpdates()
 	}
@@ -75,6 +78,7 @@ func (b *builder) waitsEarly(v *ir.Value) bool {
 
 // meetWaiting makes the calls of what waits and must be done before v.
 func (b *builder) meetWaiting(v *ir.Value) {
+	b.meetMasks(v)
 	if b.delays(v) {
 		b.flushUpdates()
 		return
@@ -84,17 +88,32 @@ func (b *builder) meetWaiting(v *ir.Value) {
 	}
 	var due []update
 	b.early = slices.DeleteFunc(b.early, func(u update) bool {
-		if b.meets(v, u.v, b.results(u.v)) {
+		if b.meets(v, b.results(u.v), u.reads) {
 			due = append(due, u)
 			return true
 		}
 		return false
 	})
+	// A chain that waits comes after the sums: it calls this for itself if it does not.
+	if len(due) > 0 || v.Op.Info().Class != op.Elementwise {
+		b.meetRowSums(v, due...)
+	}
 	b.group(due)
+}
+
+// meetRowSums makes the calls of the sums that wait, if one of them must be done before v
+// or a chain.
+func (b *builder) meetRowSums(v *ir.Value, chains ...update) {
+	if slices.ContainsFunc(b.rowSums, func(s rowSum) bool {
+		return b.meets(v, s.writes, s.reads) || slices.ContainsFunc(chains, func(u update) bool { return b.meets(u.v, s.writes, s.reads) })
+	}) {
+		b.flushRowSums()
+	}
 }
 
 // flushUpdates makes the calls of all that waits.
 func (b *builder) flushUpdates() {
+	b.flushRowSums()
 	early, updates := b.early, b.updates
 	b.early, b.updates = nil, nil
 	b.group(early)
@@ -139,22 +158,26 @@ func (b *builder) group(list []update) {
 // delays reports whether v reads or overwrites what a fold or an update that waits
 // writes, or overwrites what that reads.
 func (b *builder) delays(v *ir.Value) bool {
-	return slices.ContainsFunc(b.wholes, func(w *ir.Value) bool { return b.meets(v, w, []*ir.Value{w}) }) ||
-		slices.ContainsFunc(b.updates, func(u update) bool { return b.meets(v, u.v, b.results(u.v)) })
+	return slices.ContainsFunc(b.wholes, func(w *ir.Value) bool { return b.meets(v, []*ir.Value{w}, w.Args) }) ||
+		slices.ContainsFunc(b.updates, func(u update) bool { return b.meets(v, b.results(u.v), u.reads) })
 }
 
-// meets reports whether v reads or overwrites what w writes, or overwrites what w reads.
-func (b *builder) meets(v, w *ir.Value, written []*ir.Value) bool {
+// meets reports whether v reads or overwrites what is written, or overwrites what is read.
+func (b *builder) meets(v *ir.Value, written, read []*ir.Value) bool {
 	results := b.results(v)
 	has := func(list []*ir.Value, y *ir.Value) bool {
 		return slices.ContainsFunc(list, func(x *ir.Value) bool { return b.meet(x, y) })
 	}
 	return slices.ContainsFunc(written, func(y *ir.Value) bool { return has(v.Args, y) || has(results, y) }) ||
-		slices.ContainsFunc(w.Args, func(y *ir.Value) bool { return has(results, y) })
+		slices.ContainsFunc(read, func(y *ir.Value) bool { return has(results, y) })
 }
 
-// results is v with its extra results, which come right after it.
+// results is v with its extra results, which come right after it, or the results of v that
+// are split.
 func (b *builder) results(v *ir.Value) []*ir.Value {
+	if v.Split {
+		return slices.DeleteFunc(slices.Clone(b.users[v]), func(u *ir.Value) bool { return !u.WrittenByArg() })
+	}
 	list := []*ir.Value{v}
 	for _, u := range b.p.graph.Values[b.pos[v]+1:] {
 		if u.Op != op.ExtraOutput {

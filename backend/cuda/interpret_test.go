@@ -83,7 +83,7 @@ var interpretedRuns = []struct {
 	libraries                bool
 	tests                    string
 }{
-	{90, 80, false, "^(TestConformance|TestAttention|TestPadding|TestTogether)$"},
+	{90, 80, false, "^(TestConformance|TestAttention|TestPadding|TestTogether|TestWaiting|TestDroppedSum)$"},
 	{90, 80, false, "^TestConvolution$/exact=false/float32"},
 	{90, 80, true, "^TestEight"},
 	{75, 70, false, "^TestConformance$/^(MatMul|Conv|Attention|RNN)/^float"},

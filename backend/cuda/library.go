@@ -97,7 +97,11 @@ func (d *Device) tune(m *cublaslt.Matmul) (err error) {
 	a, b, out := m.Bytes()
 	at := [...]int{0, aligned(a), aligned(a) + aligned(b)}
 	bias := at[2] + aligned(out)
-	workspace := bias + aligned(max(4, m.N*m.Out.Size())) // a scale lies there, too
+	other := max(4, m.N*m.Out.Size()) // a scale lies there, or a matrix that is added
+	if m.Adds {
+		other = out
+	}
+	workspace := bias + aligned(other)
 	memory, err := api.Alloc(workspace + d.workspaceBytes())
 	if errors.Is(err, api.ErrOutOfMemory) && m.Activation == cublaslt.NoActivation {
 		return nil // the first choice it is
@@ -226,6 +230,29 @@ func (b *builder) libraryProduct(v *ir.Value, g product, f following) (done, alo
 	}
 	b.libraryCall(v, m, v.Args[0], v.Args[1], f.parameter(), uint64(0), v)
 	return true, false
+}
+
+// addedProduct makes v, a product to which a matrix is added, a call of the library, if it
+// has one, and reports whether it did.
+func (b *builder) addedProduct(v *ir.Value) bool {
+	body := v.Attr.Body
+	if v.Op != op.MatMul || len(body.Code) != 1 || len(body.Inputs) != 2 || body.Code[0].Op != op.Add || body.Code[0].Args[0]+body.Code[0].Args[1] != 1 || v.Type.Shape.Size() == 0 {
+		return false
+	}
+	c := v.Args[len(v.Args)-1]
+	if _, eight := b.eight[v]; eight || c.Type.DType != v.Type.DType || !c.Type.Shape.Equal(v.Type.Shape) || v.Attr.DType != v.Type.DType || v.Type.DType.Is16() && !b.p.device.settings.epilogue {
+		return false
+	}
+	p, ok := b.problem(v, productOf(v))
+	if _, pads := b.paddedProblem(p); !ok || pads || b.meet(c, v) && c.Slot != v.Slot {
+		return false
+	}
+	p.Adds, p.Align[2] = true, min(p.Align[2], b.alignment(c))
+	m := b.p.device.product(p)
+	if m != nil {
+		b.libraryCall(v, m, v.Args[0], v.Args[1], uint64(0), c, v)
+	}
+	return m != nil
 }
 
 // productWith is product of a problem with what follows it.

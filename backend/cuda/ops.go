@@ -141,8 +141,7 @@ func (b *builder) elementwise(v *ir.Value) error {
 		return nil
 	}
 	if v.Op == op.GreaterEqual && v.Args[0].Op == op.RandomUniform && b.masks(v.Args[0]) {
-		r, n := v.Args[0], v.Type.Shape.Size()
-		b.each(v, "random_mask", (n+7)/8, v, r.Args[0], n, r.Attr.Stream, v.Args[1])
+		b.mask(v)
 		return nil
 	}
 	if done, err := b.projected(v); done || err != nil {
@@ -158,8 +157,12 @@ func (b *builder) elementwise(v *ir.Value) error {
 		}
 		body.Code = []op.Instr{in}
 	}
+	if b.addsToNormalize(v, body, v.Args) {
+		b.meetRowSums(v)
+		return nil
+	}
 	c, args := b.chainOf(v, body, v.Args)
-	b.update(v, c, args)
+	b.update(v, c, args, v.Args)
 	return nil
 }
 
@@ -244,12 +247,68 @@ func (b *builder) iota(v *ir.Value) error {
 	return nil
 }
 
-// masks reports whether random numbers are for the next value alone, which compares them
+// masks reports whether random numbers are for the value computed next alone, which compares them
 // with a bound, as dropout does: then that value makes them.
 func (b *builder) masks(v *ir.Value) bool {
 	u := b.onlyUser(v)
-	return u != nil && u.Op == op.GreaterEqual && u.Args[0] == v && v.Attr.Bits == 16 && b.pos[u] == b.pos[v]+1 && !b.p.graph.Watched &&
+	return u != nil && u.Op == op.GreaterEqual && u.Args[0] == v && v.Attr.Bits == 16 && b.follows(u, v) && !b.p.graph.Watched &&
 		u.Args[1].Type.Shape.Size() == 1 && u.Type.Shape.Size() == v.Type.Shape.Size() && b.alignment(u)%8 == 0 && !b.meet(u, v.Args[0])
+}
+
+// A launch makes the masks of several layers: they wait for each other until a value is built
+// that has to do with what they read or write. A kernel has so many states as parameters:
+// they are in buffers of the caller.
+const statesAtOnce = 16
+
+// mask makes a mask of random numbers.
+func (b *builder) mask(v *ir.Value) {
+	b.meetRowSums(v)
+	if len(b.drops) == statesAtOnce {
+		b.flushMasks()
+	}
+	b.drops = append(b.drops, v)
+	if v.Slot.Place != ir.Arena || v.Args[1].Slot.Place != ir.Static {
+		b.flushMasks()
+	}
+}
+
+// meetMasks makes the masks that wait, if v has to do with one of them.
+func (b *builder) meetMasks(v *ir.Value) {
+	if slices.ContainsFunc(b.drops, func(m *ir.Value) bool { return b.meets(v, []*ir.Value{m}, []*ir.Value{m.Args[0].Args[0]}) }) {
+		b.flushMasks()
+	}
+}
+
+// flushMasks makes the masks that wait.
+func (b *builder) flushMasks() {
+	list := b.drops
+	b.drops = nil
+	if len(list) == 1 {
+		v, r, n := list[0], list[0].Args[0], list[0].Type.Shape.Size()
+		b.each(v, "random_mask", (n+7)/8, v, r.Args[0], n, r.Attr.Stream, v.Args[1])
+		return
+	}
+	if len(list) == 0 {
+		return
+	}
+	var words []any
+	args, blocks := make([]any, statesAtOnce), 0
+	for i, v := range list {
+		r, n := v.Args[0], v.Type.Shape.Size()
+		words = append(words, v, n, r.Attr.Stream, v.Args[1], blocks)
+		args[i] = r.Args[0]
+		blocks += (n + 8*256 - 1) / (8 * 256)
+	}
+	for i := len(list); i < statesAtOnce; i++ {
+		args[i] = uint64(0)
+	}
+	b.call(list[0], "random_masks", [3]int{blocks, 1, 1}, [3]int{256, 1, 1}, append([]any{b.tableOf(words), len(list)}, args...)...)
+}
+
+// follows reports whether nothing is computed between v and u.
+func (b *builder) follows(u, v *ir.Value) bool {
+	return b.pos[u] > b.pos[v] &&
+		!slices.ContainsFunc(b.p.graph.Values[b.pos[v]+1:b.pos[u]], func(x *ir.Value) bool { return x.Op != op.Const && x.Op != op.Param })
 }
 
 // onlyUser is the value that alone reads v, which is no output; nil: there are none, or

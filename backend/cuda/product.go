@@ -88,6 +88,7 @@ func (b *builder) projected(v *ir.Value) (done bool, err error) {
 	if c.Op != op.MatMul || b.projection(c) != v {
 		return false, nil
 	}
+	b.meetRowSums(v)
 	u := &ir.Value{Op: c.Op, Attr: c.Attr, Args: c.Args, Path: c.Path, Type: c.Type, Slot: v.Slot}
 	b.pos[u] = b.pos[v]
 	if done, err = b.contract(u, following{bias: v.Args[1]}); done || err != nil {
@@ -125,6 +126,9 @@ func (d *Device) FusesEpilogue() bool { return true }
 // followed makes the calls of a contraction with a body: one that does it all,
 // or the contraction and a chain whose operand 0 is its result.
 func (b *builder) followed(v *ir.Value) error {
+	if b.addedProduct(v) {
+		return nil
+	}
 	if s := v.Type.Shape; len(s) > 0 {
 		if f, ok := simple(v, s[len(s)-1]); ok {
 			if done, err := b.contract(v, f); done || err != nil {
@@ -157,10 +161,12 @@ func (b *builder) followed(v *ir.Value) error {
 	operands := append([]*ir.Value{u}, v.Args[own:]...)
 	if _, apart := b.temporary[u]; !apart && b.waitsEarly(v) {
 		c, args := b.chainOf(v, v.Attr.Body, operands)
-		b.update(v, c, args)
+		b.update(v, c, args, operands)
 		return nil
 	}
-	b.chain(v, v.Attr.Body, operands)
+	if !b.addsToNormalize(v, v.Attr.Body, operands) {
+		b.chain(v, v.Attr.Body, operands)
+	}
 	return nil
 }
 

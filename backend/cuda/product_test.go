@@ -59,7 +59,7 @@ func (g *graph) run(d *Device, o ir.Options, in [][]float64, outs ...*ir.Value) 
 	for _, v := range outs {
 		types = append(types, v.Type)
 	}
-	o.Skip = append(o.Skip, "split") // as backend.Compile does for a device that is no driver.ResultSplitter
+	o.Packs = func(c op.Code) bool { return !d.SplitsResults(c) } // as backend.Compile does
 	if err := ir.Optimize(g.Graph, o); err != nil {
 		t.Fatal(err)
 	}
@@ -373,5 +373,47 @@ func TestSettings(t *testing.T) {
 	t.Setenv("MEZZO_TF32", "yes")
 	if _, err := readSettings(); err == nil || err.Error() != `cuda: MEZZO_TF32: got "yes", want 0 or 1` {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestAddedProduct: a matrix is added to a product by the library, which rounds once; where
+// every operation has to round, and where the matrix is another one of its size, by a chain.
+func TestAddedProduct(t *testing.T) {
+	d := open(t)
+	defer d.Close()
+	if d.lt.handle == nil {
+		lacks(t, d.lt.missing)
+	}
+	const m, k, n = 8, 24, 16
+	for _, c := range []struct {
+		dtype    dtype.DType
+		epilogue bool
+		alone    bool // a call of the library alone
+	}{{dtype.Float16, true, true}, {dtype.Float16, false, false}, {dtype.Float32, false, true}} {
+		d.settings.epilogue = c.epilogue
+		r := rand.New(rand.NewPCG(7, 8))
+		x, y, z := numbers(r, c.dtype, m*k), numbers(r, c.dtype, k*n), numbers(r, c.dtype, m*n)
+		g := newGraph(t)
+		a, w, residual := g.param(c.dtype, m, k), g.param(c.dtype, k, n), g.param(c.dtype, m, n)
+		sum := g.add(op.Add, op.Attr{}, residual, g.add(op.MatMul, op.Attr{DType: c.dtype}, a, w))
+		got, names := g.run(d, ir.Options{}, [][]float64{x, y, z}, sum)
+		if alone := slices.Equal(names, []string{"cublasLtMatmul"}); alone != c.alone {
+			unexpected(t, "%v: kernels %v", c, names)
+		}
+		eps := 0x1p-20
+		if c.dtype.Is16() {
+			eps = 0x1p-9
+		}
+		for i := range m {
+			for j := range n {
+				want := z[i*n+j]
+				for l := range k {
+					want += x[i*k+l] * y[l*n+j]
+				}
+				if y := got[0][i*n+j]; math.Abs(y-want) > eps*k {
+					t.Fatalf("%v: element %d %d is %v, want %v", c, i, j, y, want)
+				}
+			}
+		}
 	}
 }

@@ -124,6 +124,12 @@ func (b *builder) fold(v, x *ir.Value, how int, k, f dims) error {
 			first = sum
 		}
 	}
+	if r := (rowSum{v: v, in: x, out: v, writes: []*ir.Value{v}, reads: []*ir.Value{x}, from: x.Type.DType, to: v.Type.DType, how: how, rows: n, columns: outputs, divisor: divisor}); byThread && parts == 1 &&
+		len(k.sizes) == 1 && k.strides[0][0] == 1 && len(f.sizes) == 1 && b.p.graph.Values[b.pos[v]] == v && x.Slot.Place == ir.Arena && r.may(b) {
+		r.stride = f.strides[0][0]
+		b.rowSums = append(b.rowSums, r)
+		return nil
+	}
 	b.reduction(v, byThread, kernel, outputs, parts, []any{x, target, to, first, n, per, divisor}, keptBox, foldedBox)
 	if parts > 1 {
 		second := how
@@ -155,18 +161,93 @@ func ofNothing(t dtype.DType, largest bool) float64 {
 	return 0
 }
 
+// lanesOf is how many threads reduce_thread has for an output of n elements, and how many
+// outputs a block has.
+func lanesOf(n int) (lanes, across int) {
+	switch {
+	case n < 16:
+		return 1, 256
+	case n > 256:
+		return 16, 32
+	}
+	return 8, 32
+}
+
 func (b *builder) reduction(v *ir.Value, byThread bool, from string, outputs, parts int, args, kept, folded []any) {
 	if byThread {
-		lanes, across := 8, 32
-		switch n := args[5].(int); { // elements of a part
-		case n < 16:
-			lanes, across = 1, 256
-		case n > 256:
-			lanes = 16
-		}
+		lanes, across := lanesOf(args[5].(int)) // elements of a part
 		args = slices.Concat(args, []any{outputs, lanes}, kept, folded)
 		b.call(v, "reduce_thread_"+from, [3]int{(outputs + across - 1) / across, parts, 1}, [3]int{across * lanes, 1, 1}, args...)
 		return
 	}
 	b.call(v, "reduce_block_"+from, [3]int{outputs, parts, 1}, [3]int{256, 1, 1}, slices.Concat(args, kept, folded)...)
+}
+
+// rowSum is a reduction over the rows of a matrix: for each column the elements of the rows.
+// The gradients of biases are such, and those of gain and shift of a layer normalization.
+// They wait for each other, for one launch to do them all with the sums that a launch of
+// each would form, until a value is built that has to do with what they read or write: see
+// horizontal.go.
+type rowSum struct {
+	v             *ir.Value
+	in, out       any // parameters
+	writes, reads []*ir.Value
+	from, to      dtype.DType
+	how           int
+	rows, columns int
+	stride        int // of the rows
+	divisor       float64
+}
+
+// may reports whether the sum may wait: where it writes is known to a table.
+func (r *rowSum) may(b *builder) bool {
+	return wide(r.from) == dtype.Float32 && r.to != dtype.Float64 && !b.p.graph.Watched &&
+		!slices.ContainsFunc(r.writes, func(v *ir.Value) bool { return v.Slot.Place != ir.Arena || b.isTemporary(v) })
+}
+
+// partialSums is a parameter: an address in memory of the sums that wait, behind the
+// working memory of the calls.
+type partialSums int
+
+// mostPartialSums is the most bytes of it, but for one operation that needs more.
+const mostPartialSums = 16 << 20
+
+// partial reserves memory that a sum reads that waits.
+func (b *builder) partial(bytes int) partialSums {
+	if b.partials > 0 && b.partials+bytes > mostPartialSums {
+		b.flushRowSums()
+	}
+	at := partialSums(b.partials)
+	b.partials += aligned(bytes)
+	b.mostPartials = max(b.mostPartials, b.partials)
+	return at
+}
+
+// flushRowSums makes the calls of the sums that wait.
+func (b *builder) flushRowSums() {
+	list := b.rowSums
+	b.rowSums, b.partials = nil, 0
+	if len(list) == 0 {
+		return
+	}
+	if len(list) == 1 {
+		b.sumRows(list[0])
+		return
+	}
+	const across = 32
+	var words []any
+	blocks := 0
+	for _, r := range list {
+		lanes, _ := lanesOf(r.rows)
+		words = append(words, r.in, r.out, int(r.from), int(r.to), r.how, r.rows, r.stride, r.columns, lanes, blocks, r.divisor)
+		blocks += (r.columns + across - 1) / across
+	}
+	b.call(list[0].v, "reduce_columns", [3]int{blocks, 1, 1}, [3]int{512, 1, 1}, b.tableOf(words), len(list))
+}
+
+// sumRows makes the call of a sum alone.
+func (b *builder) sumRows(r rowSum) {
+	kept, _ := box(r.v, []int{r.columns}, []int{1})
+	folded, _ := box(r.v, []int{r.rows}, []int{r.stride})
+	b.reduction(r.v, true, r.from.String(), r.columns, 1, []any{r.in, r.out, int(r.to), r.how, r.rows, r.rows, r.divisor}, kept, folded)
 }

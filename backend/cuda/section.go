@@ -37,6 +37,50 @@ func (b *builder) working(v *ir.Value, t dtype.DType, shape ...int) *ir.Value {
 	return u
 }
 
+// parts returns where the results of v lie, in the order of op.Info.Results: sections of v,
+// or, where v is split, values of their own, nil for a result that nothing reads.
+func (b *builder) parts(v *ir.Value) []*ir.Value {
+	types := make([]op.Type, len(v.Args))
+	for i, x := range v.Args {
+		types[i] = x.Type
+	}
+	var list []*ir.Value
+	for _, s := range v.Op.Info().Results(v.Attr, types) {
+		if !v.Split {
+			list = append(list, b.section(v, s.Start, s.Shape...))
+			continue
+		}
+		list = append(list, nil)
+		for _, u := range b.users[v] {
+			if u.Attr.Start[0] == s.Start && s.Shape.Equal(u.Attr.Dims) {
+				list[len(list)-1] = u
+			}
+		}
+	}
+	return list
+}
+
+// narrowed calls f with a place for a result of a kernel that writes the accumulator's
+// type, or that of its operands, and whether the place is of the latter. If r is of
+// another type a chain casts it.
+func (b *builder) narrowed(r *ir.Value, acc, operands dtype.DType, f func(to *ir.Value, narrow bool)) {
+	if r == nil || r.Type.DType == acc || r.Type.DType == operands {
+		f(r, r != nil && r.Type.DType != acc)
+		return
+	}
+	defer func(held int) { b.reserved = held }(b.reserved)
+	u := b.working(r, acc, r.Type.Shape...)
+	f(u, false)
+	cast := op.Instr{Op: op.Cast, DType: r.Type.DType}
+	b.chain(r, &op.Body{Inputs: []dtype.DType{acc}, Code: []op.Instr{cast}}, []*ir.Value{u})
+}
+
+// isTemporary reports whether v lies in scratch memory.
+func (b *builder) isTemporary(v *ir.Value) bool {
+	_, ok := b.temporary[v]
+	return ok
+}
+
 // into makes the calls of an operation whose result lies where out does.
 func (b *builder) into(out *ir.Value, c op.Code, a op.Attr, args ...*ir.Value) error {
 	u := b.section(out, 0, out.Type.Shape...)

@@ -61,18 +61,16 @@ func (b *builder) foldWholes() {
 		words = append(words, from, to, n, int(x.Type.DType), reductions[v.Op], first, parts, int(v.Type.DType))
 		first, most = first+parts, max(most, parts)
 	}
-	t := table{aligned(b.bytes), words}
-	b.bytes = t.at + 8*len(words)
-	b.tables = append(b.tables, t)
+	at := b.tableOf(words)
 	v, count := b.wholes[0], len(b.wholes)
 	var parts any = uint64(0)
 	if most > 1 {
 		parts = scratch(0)
 		b.scratch = max(b.scratch, 4*first)
 	}
-	b.call(v, "fold_arrays", [3]int{first, 1, 1}, [3]int{256, 1, 1}, tableAt(t.at), count, parts, in, out)
+	b.call(v, "fold_arrays", [3]int{first, 1, 1}, [3]int{256, 1, 1}, at, count, parts, in, out)
 	if most > 1 {
-		b.call(v, "fold_parts", [3]int{(count + 7) / 8, 1, 1}, [3]int{256, 1, 1}, tableAt(t.at), count, parts, out)
+		b.call(v, "fold_parts", [3]int{(count + 7) / 8, 1, 1}, [3]int{256, 1, 1}, at, count, parts, out)
 	}
 	b.wholes = b.wholes[:0]
 }

@@ -174,11 +174,11 @@ type EpilogueFuser interface {
 	FusesEpilogue() bool
 }
 
-// ResultSplitter is a Device whose kernels can write each result of a
+// ResultSplitter is a Device whose kernels of some operations can write each result of a
 // multi-result value to its own slot (ir.Value.Split), rounded to the type of the
-// Result. Devices without it get one packed vector.
+// Result. For other operations, and devices without it, the results are one packed vector.
 type ResultSplitter interface {
-	SplitsResults() bool
+	SplitsResults(op.Code) bool
 }
 
 // TF32Multiplier is a Device that can multiply float32 as TensorFloat-32. Where

@@ -7,11 +7,21 @@ import (
 )
 
 // Limits of a fused operation: registers and stack of a kernel that reads all operands
-// at once.
+// at once. A chain of scalars costs a call and little else: it may be longer. An
+// optimizer adds up a norm of each gradient so.
 const (
 	maxFusedInputs = 12
 	maxFusedCode   = 48
+	maxScalarFused = 256 // inputs, and instructions
 )
+
+// fusedLimits returns the most inputs and instructions of a fused operation with a result of a shape.
+func fusedLimits(s op.Shape) (inputs, code int) {
+	if len(s) == 0 {
+		return maxScalarFused, maxScalarFused
+	}
+	return maxFusedInputs, maxFusedCode
+}
 
 // fuse merges element-wise operations into one pass over memory. A value joins the
 // group of its users if all of them are in one group of its shape and it is not an
@@ -51,6 +61,7 @@ type group struct {
 func grow(root *Value, users map[*Value][]*Value, outputs map[*Value]bool) *group {
 	grp := &group{root: root, members: []*Value{root}, in: map[*Value]bool{root: true}}
 	inside := map[*Value]int{} // how many users of a value are in the group
+	mostInputs, mostCode := fusedLimits(root.Type.Shape)
 	for i := 0; i < len(grp.members); i++ {
 		m := grp.members[i]
 		for j, a := range m.Args {
@@ -61,12 +72,12 @@ func grow(root *Value, users map[*Value][]*Value, outputs map[*Value]bool) *grou
 			if inside[a] < len(users[a]) || !fusable(a) || outputs[a] || !a.Type.Shape.Equal(root.Type.Shape) {
 				continue
 			}
-			if len(grp.members) == maxFusedCode {
+			if len(grp.members) == mostCode {
 				continue
 			}
 			grp.members = append(grp.members, a)
 			grp.in[a] = true
-			if len(grp.inputs()) > maxFusedInputs {
+			if len(grp.inputs()) > mostInputs {
 				grp.members = grp.members[:len(grp.members)-1]
 				delete(grp.in, a)
 			}

@@ -114,6 +114,8 @@ type Graph struct {
 	// Watched reports whether every value has its own memory, to be shown:
 	// Options.Watch.
 	Watched bool
+
+	packs func(op.Code) bool // Options.Packs
 }
 
 // New returns an empty graph with n inputs.

@@ -107,7 +107,7 @@ func Optimize(g *Graph, o Options) error {
 	}
 	g.number()
 	g.Donated = slices.Repeat([]int{-1}, len(g.Outputs))
-	g.Commit, g.ArenaBytes, g.Watched = len(g.Values), 0, o.Watch
+	g.Commit, g.ArenaBytes, g.Watched, g.packs = len(g.Values), 0, o.Watch, o.Packs
 	if o.Check {
 		if err := g.check(); err != nil {
 			return fmt.Errorf("ir: before the first pass: %w", err)

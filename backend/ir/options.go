@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 // Options choose what Optimize does. The zero value is the default.
@@ -27,6 +29,10 @@ type Options struct {
 	// Once says that the program is not remembered for graphs like this one: it is large,
 	// and seldom run again by others.
 	Once bool
+
+	// Packs, when not nil, reports whether the device wants the results of an operation as
+	// one vector: then the pass split leaves it as it is.
+	Packs func(op.Code) bool
 
 	// Trace, when not nil, is called with the graph before the first pass
 	// (name "") and after each one.

@@ -6,7 +6,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// split gives each result of a multi-result value a slot of its own, if every
+// split gives each result of a multi-result value a slot of its own, if the device has
+// kernels for it (Options.Packs) and every
 // user of the value is a Result (as scalar replacement of aggregates does). The
 // kernel then writes each result to its slot, so that an output needs no copy. A
 // cast to 16 bits that is the only user of a Result is folded into it.
@@ -15,7 +16,7 @@ func split(g *Graph) {
 	gone := map[*Value]bool{}
 	for _, v := range g.Values {
 		results := v.Op.Info().Results
-		if results == nil || outputs[v] || v.Type.Bytes() == 0 {
+		if results == nil || outputs[v] || v.Type.Bytes() == 0 || g.packs != nil && g.packs(v.Op) {
 			continue
 		}
 		types := make([]op.Type, len(v.Args))

@@ -66,7 +66,9 @@ template <class T, class A, int M> INLINE void scores(typename Wide<T>::type (&s
 	}
 }
 
-template <class T, class A> INLINE void attention_forward(const Attention<T> &p, typename Wide<T>::type *out) {
+// The result is of the type of the statistics, or where narrow of the operands'; 0 is not
+// wanted.
+template <class T, class A> INLINE void attention_forward(const Attention<T> &p, void *out, i64 narrow, typename Wide<T>::type *statistics) {
 	typedef typename Wide<T>::type W;
 	enum { N = ATTENTION_COLUMNS / 8, O = Features<T>::count / 8, TILE = ATTENTION_ROWS * Features<T>::bytes, SIDE = 8 * N * Features<T>::bytes };
 	alignas(128) __shared__ u8 memory[TILE + 2 * SIDE];
@@ -115,7 +117,6 @@ template <class T, class A> INLINE void attention_forward(const Attention<T> &p,
 		A::template apply<N, O>(y, s, memory + TILE + SIDE);
 	}
 	const i64 rows = (i64)(gridDim.x / tiles) * p.queries;
-	W *const statistics = out + rows * p.value_features;
 	any = between([](u32 a, u32 b) { return a | b; }, any);
 #pragma unroll
 	for (int i = 0; i < 2; i++) {
@@ -123,12 +124,15 @@ template <class T, class A> INLINE void attention_forward(const Attention<T> &p,
 		if (t >= p.queries) continue;
 		const bool none = !(any & (i ? 0xccccu : 0x3333u));
 		const W inverse = none ? (W)0 : 1 / sum[i]; // of infinities that is infinite or a NaN
-		if (blockIdx.y == 0 && threadIdx.x % 4 == 0) {
+		if (statistics && blockIdx.y == 0 && threadIdx.x % 4 == 0) {
 			const i64 row = p.row(batch, head, t);
 			statistics[row] = none ? (W)0 : top[i];
 			statistics[rows + row] = inverse;
 		}
-		store_row(out + p.result(batch, head, t), y, 2 * i, p.value_features, none ? (W)1 : inverse);
+		const i64 at = p.result(batch, head, t);
+		if (!out) continue;
+		if (sizeof(T) < sizeof(W) && narrow) store_row((T *)out + at, y, 2 * i, p.value_features, none ? (W)1 : inverse);
+		else store_row((W *)out + at, y, 2 * i, p.value_features, none ? (W)1 : inverse);
 	}
 }
 
@@ -254,8 +258,8 @@ template <class T, class A> INLINE void attention_key_grad(const Attention<T> &p
 }
 
 #define ATTENTIONS(T, S, A, NAME) \
-	extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, 3) attention_forward_##NAME##_##S(ATTENTION(T), Wide<T>::type *out) { \
-		attention_forward<T, A<T>>(MAKE_ATTENTION(T), out); \
+	extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, 3) attention_forward_##NAME##_##S(ATTENTION(T), void *out, i64 narrow, Wide<T>::type *statistics) { \
+		attention_forward<T, A<T>>(MAKE_ATTENTION(T), out, narrow, statistics); \
 	} \
 	KERNEL(attention_forward_##NAME##_##S) \
 	extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, 3) attention_query_grad_##NAME##_##S(ATTENTION(T), const T *y, const T *g, const Wide<T>::type *tops, const Wide<T>::type *inverses, Wide<T>::type *means, T *out) { \

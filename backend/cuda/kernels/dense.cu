@@ -154,9 +154,34 @@ template <class T, class O, int LANES, int VEC, bool HELD> INLINE void normalize
 	}
 }
 
-// normalize_grad_rows writes the gradient by the input, and each group's sums
-// of the gradients by gain and shift to sums, 2·n for each group.
-template <class T, class G, int LANES, int VEC, bool HELD> INLINE void normalize_grad_rows(const T *in, const typename Wide<T>::type *gain, const G *grad, typename Wide<T>::type *out, typename Wide<T>::type *sums, double epsilon, i64 uncentered, i64 rows, int n) {
+// rounded is a number as T stores it.
+template <class T, class W> METHOD W rounded(W v) {
+	T t[1];
+	set(t, 0, v);
+	return get(t, 0);
+}
+
+// add_normalize_rows is normalize_rows of what it stores before: residual plus what dropout
+// leaves of in, and of a bias if there is one. Each operation rounds to T, as the chains do.
+template <class T, int LANES, int VEC> INLINE void add_normalize_rows(const T *in, const T *bias, const u8 *mask, float keep, const T *residual, T *sum, const float *gain, const float *shift, T *out, float epsilon, i64 uncentered, i64 rows, int n) {
+	EACH_ROW(r, LANES) {
+		const Row<T, LANES, VEC, true> a(in + r * n, n, lane), b(residual + r * n, n, lane);
+		write<T, LANES, VEC, true>(sum + r * n, n, lane, [&](int k, int j) {
+			float v = a.at(k, j);
+			if (bias) v = rounded<T>(v + get(bias, k));
+			return (mask[r * n + k] ? rounded<T>(v * keep) : 0.0f) + b.at(k, j);
+		});
+		const Row<T, LANES, VEC, true> x(sum + r * n, n, lane); // what this thread stored
+		const Moments<float> m = moments<LANES>(x, n, epsilon, uncentered);
+		write<T, LANES, VEC, true>(out + r * n, n, lane, [&](int k, int j) { return (x.at(k, j) - m.mean) * m.scale * gain[k] + shift[k]; });
+	}
+}
+
+// normalize_grad_rows writes the gradient by the input, if it is wanted, of the type of sums
+// or where narrow of the input's, and each group's sums of the gradients by gain and shift
+// to sums, 2·n for each group. Where a mask of dropout is given it stores what that leaves of
+// the gradient by the input as well.
+template <class T, class G, int LANES, int VEC, bool HELD> INLINE void normalize_grad_rows(const T *in, const typename Wide<T>::type *gain, const G *grad, void *out, i64 narrow, const u8 *mask, const float *keep, T *dropped, typename Wide<T>::type *sums, double epsilon, i64 uncentered, i64 rows, int n) {
 	typedef typename Wide<T>::type W;
 	W by_gain[HELD ? KEPT : 1], by_shift[HELD ? KEPT : 1];
 	W *own = sums + ((i64)blockIdx.x * (BLOCK / LANES) + threadIdx.x / LANES) * 2 * n;
@@ -184,9 +209,14 @@ template <class T, class G, int LANES, int VEC, bool HELD> INLINE void normalize
 		});
 		along = fold<LANES>(Sum(), along) / (W)n;
 		mean = uncentered ? 0 : fold<LANES>(Sum(), mean) / (W)n;
-		write<W, LANES, VEC, HELD>(out + r * n, n, lane, [&](int k, int j) {
+		const auto by_input = [&](int k, int j) {
 			return (g.at(k, j) * gain[k] - mean - (x.at(k, j) - m.mean) * m.scale * along) * m.scale;
-		});
+		};
+		if (!out) continue;
+		if (sizeof(T) < sizeof(W) && narrow) write<T, LANES, VEC, HELD>((T *)out + r * n, n, lane, by_input);
+		else write<W, LANES, VEC, HELD>((W *)out + r * n, n, lane, by_input);
+		if (sizeof(T) < sizeof(W) && HELD && mask)
+			write<T, LANES, VEC, HELD>(dropped + r * n, n, lane, [&](int k, int j) { return mask[r * n + k] ? rounded<T>(by_input(k, j)) * (W)*keep : (W)0; });
 	}
 	if (!HELD) return;
 	for (int j = 0; j < KEPT; j++) {
@@ -198,7 +228,7 @@ template <class T, class G, int LANES, int VEC, bool HELD> INLINE void normalize
 #define SOFTMAX_PATH(LANES, VEC, HELD) { softmax_rows<In, Out, LANES, VEC, HELD>(in, out, logarithm, rows, (int)n); }
 #define NORMALIZE_PATH(LANES, VEC, HELD) { normalize_rows<In, Out, LANES, VEC, HELD>(in, gain, shift, out, epsilon, uncentered, rows, (int)n); }
 #define SOFTMAX_GRAD_PATH(LANES, VEC, HELD) { softmax_grad_rows<In, Grad, Out, LANES, VEC, HELD>(y, g, out, rows, (int)n); }
-#define NORMALIZE_GRAD_PATH(LANES, VEC, HELD) { normalize_grad_rows<In, Grad, LANES, VEC, HELD>(in, gain, g, out, sums, epsilon, uncentered, rows, (int)n); }
+#define NORMALIZE_GRAD_PATH(LANES, VEC, HELD) { normalize_grad_rows<In, Grad, LANES, VEC, HELD>(in, gain, g, out, narrow, mask, keep, dropped, sums, epsilon, uncentered, rows, (int)n); }
 
 #define DENSE(T, S, O, SO) \
 	extern "C" __global__ void __launch_bounds__(256) softmax_rows_##S##_##SO(const T *in, O *out, i64 logarithm, i64 rows, i64 n, i64 aligned) { \
@@ -223,12 +253,22 @@ template <class T, class G, int LANES, int VEC, bool HELD> INLINE void normalize
 		PATHS(SOFTMAX_GRAD_PATH) \
 	} \
 	KERNEL(softmax_grad_rows_##S##_##SO) \
-	extern "C" __global__ void __launch_bounds__(256) normalize_grad_##S##_##SO(const T *in, const Wide<T>::type *gain, const O *g, Wide<T>::type *out, Wide<T>::type *sums, double epsilon, i64 uncentered, i64 rows, i64 n, i64 aligned) { \
+	extern "C" __global__ void __launch_bounds__(256) normalize_grad_##S##_##SO(const T *in, const Wide<T>::type *gain, const O *g, void *out, i64 narrow, const u8 *mask, const float *keep, T *dropped, Wide<T>::type *sums, double epsilon, i64 uncentered, i64 rows, i64 n, i64 aligned) { \
 		typedef T In; \
 		typedef O Grad; \
 		PATHS(NORMALIZE_GRAD_PATH) \
 	} \
 	KERNEL(normalize_grad_##S##_##SO)
 
+#define ADD_NORMALIZE(T, S) \
+	extern "C" __global__ void __launch_bounds__(256) add_normalize_##S(const T *in, const T *bias, const u8 *mask, const float *keep, const T *residual, T *sum, const float *gain, const float *shift, T *out, double epsilon, i64 uncentered, i64 rows, i64 n, i64 aligned) { \
+		if (n > 32 * KEPT) add_normalize_rows<T, BLOCK, 4>(in, bias, mask, *keep, residual, sum, gain, shift, out, (float)epsilon, uncentered, rows, (int)n); \
+		else if (aligned) add_normalize_rows<T, 32, 4>(in, bias, mask, *keep, residual, sum, gain, shift, out, (float)epsilon, uncentered, rows, (int)n); \
+		else add_normalize_rows<T, 32, 1>(in, bias, mask, *keep, residual, sum, gain, shift, out, (float)epsilon, uncentered, rows, (int)n); \
+	} \
+	KERNEL(add_normalize_##S)
+
 FOR_PAIRS(DENSE)
+ADD_NORMALIZE(f16, float16)
+ADD_NORMALIZE(bf16, bfloat16)
 FOR_PAIRS(DENSE_GRAD)

@@ -86,6 +86,40 @@ REDUCE_AS(f16, float16_wide, double)
 REDUCE_AS(bf16, bfloat16_wide, double)
 REDUCE_AS(float, float32_wide, double)
 
+// Reductions of reduce_thread, of many matrices at once: for each column the elements of
+// the rows. A block has 32 columns of one of them, which it finds by the number of the
+// first block of each, and 16 lanes of threads, of which it uses as many as that kernel has.
+struct Columns {
+	u64 in, out; // addresses
+	i64 type, to, how, n, stride, outputs, lanes, first;
+	double divisor;
+};
+
+template <class T> INLINE float fold_column(const Columns &c, i64 o, u32 lane) {
+	return fold_from<float>((const T *)c.in + o, c.how, lane, c.n, c.lanes, c.n, Box{1, 1, c.n, 0, 0, 0, c.stride});
+}
+
+extern "C" __global__ void __launch_bounds__(512) reduce_columns(const Columns *list, i64 count) {
+	__shared__ float parts[512];
+	i64 lo = 0, hi = count; // the last one that begins with this block or before
+	while (hi - lo > 1) {
+		const i64 middle = (lo + hi) / 2;
+		if (list[middle].first <= blockIdx.x) lo = middle;
+		else hi = middle;
+	}
+	const Columns &c = list[lo];
+	const u32 lane = threadIdx.x / 32, column = threadIdx.x % 32;
+	const i64 o = ((i64)blockIdx.x - c.first) * 32 + column;
+	float v = neutral(c.how, 0.0f);
+	if (o < c.outputs && lane < c.lanes) v = c.type == FLOAT16 ? fold_column<f16>(c, o, lane) : c.type == BFLOAT16 ? fold_column<bf16>(c, o, lane) : fold_column<float>(c, o, lane);
+	parts[threadIdx.x] = v;
+	__syncthreads();
+	if (lane) return;
+	for (u32 k = 1; k < c.lanes; k++) v = combine(c.how, v, parts[k * 32 + column]);
+	if (o < c.outputs) put_reduced((void *)c.out, c.to, o, c.how, v, c.divisor);
+}
+KERNEL(reduce_columns)
+
 // The index of the largest or smallest element along an axis; NaN wins.
 template <class T> INLINE void arg(const T *in, int *out, i64 smallest, i64 outer, i64 n, i64 inner) {
 	EACH(o, outer * inner) {

@@ -36,7 +36,8 @@ type Problem struct {
 	StrideB        int
 	Bias           bool
 	Activation     Activation
-	Align          [3]int // bytes that the addresses of A, B and D are multiples of
+	Adds           bool   // a matrix C like D is added: D = A·B + C, rounded once; without bias and activation
+	Align          [3]int // bytes that the addresses of A, B and D, and of C, are multiples of
 
 	// Eight are the formats of A and B where they hold 8-bit floats; In is then
 	// Uint8. GPUs have such products of an A that is not transposed and a B that
@@ -94,10 +95,10 @@ func (p Problem) typeOf(i int) C.int {
 // supported reports whether there are such products.
 func (p Problem) supported() bool {
 	if p.Eight == [2]Format{} {
-		return !p.Scaled && !p.Fast && Supports(p.In, p.Out)
+		return !p.Scaled && !p.Fast && Supports(p.In, p.Out) && !(p.Adds && (p.Bias || p.Activation != NoActivation))
 	}
 	known := func(f Format) bool { return f == E4M3 || f == E5M2 }
-	return known(p.Eight[0]) && known(p.Eight[1]) && p.Eight != [2]Format{E5M2, E5M2} && p.In == dtype.Uint8 && !p.TransA && p.TransB &&
+	return !p.Adds && known(p.Eight[0]) && known(p.Eight[1]) && p.Eight != [2]Format{E5M2, E5M2} && p.In == dtype.Uint8 && !p.TransA && p.TransB &&
 		(p.Out.Is16() || p.Out == dtype.Float32 && !p.Bias)
 }
 
@@ -238,9 +239,10 @@ func (m *Matmul) Choose(i int) { m.chosen = i }
 func (m *Matmul) Workspace() int { return int(m.choices[m.chosen].workspace) }
 
 // Run puts the product on a stream. Addresses are those of device memory: bias
-// and scale are not used unless the problem has one, and workspace has as many bytes as
-// Workspace says, aligned to 256.
-func (m *Matmul) Run(stream uintptr, a, b, bias, scale, d, workspace uint64) error {
+// is not used unless the problem has one, nor other, which is the scale of a Scaled problem,
+// and C of one that Adds; workspace has as many bytes as Workspace says, aligned to 256. C may
+// be where D is.
+func (m *Matmul) Run(stream uintptr, a, b, bias, other, d, workspace uint64) error {
 	c := m.h.l.c
 	if m.Bias && bias != m.biasAt {
 		if err := check("cublasLtMatmulDescSetAttribute bias", C.mezzo_lt_desc_set(c, m.desc, descBias, C.uint64_t(bias), 8)); err != nil {
@@ -248,17 +250,21 @@ func (m *Matmul) Run(stream uintptr, a, b, bias, scale, d, workspace uint64) err
 		}
 		m.biasAt = bias
 	}
-	if m.Scaled && scale != m.scaleAt {
-		if err := check("cublasLtMatmulDescSetAttribute scale", C.mezzo_lt_desc_set(c, m.desc, descScaleA, C.uint64_t(scale), 8)); err != nil {
+	if m.Scaled && other != m.scaleAt {
+		if err := check("cublasLtMatmulDescSetAttribute scale", C.mezzo_lt_desc_set(c, m.desc, descScaleA, C.uint64_t(other), 8)); err != nil {
 			return err
 		}
-		m.scaleAt = scale
+		m.scaleAt = other
+	}
+	addend := uint64(0)
+	if m.Adds {
+		addend = other
 	}
 	wide := C.int(0)
 	if m.In == dtype.Float64 {
 		wide = 1
 	}
-	return check("cublasLtMatmul", C.mezzo_lt_matmul(c, m.h.c, m.desc, wide, C.uint64_t(b), m.a, C.uint64_t(a), m.b, C.uint64_t(d), m.d,
+	return check("cublasLtMatmul", C.mezzo_lt_matmul(c, m.h.c, m.desc, wide, C.uint64_t(b), m.a, C.uint64_t(a), m.b, C.uint64_t(addend), C.uint64_t(d), m.d,
 		&m.choices[m.chosen], C.uint64_t(workspace), C.uintptr_t(stream)))
 }
 

@@ -71,9 +71,9 @@ int mezzo_lt_heuristic(const mezzo_lt *l, void *handle, void *desc, void *a, voi
 	return e;
 }
 
-int mezzo_lt_matmul(const mezzo_lt *l, void *handle, void *desc, int wide, uint64_t a, void *la, uint64_t b, void *lb, uint64_t d, void *ld, const mezzo_lt_choice *choice, uint64_t workspace, uintptr_t stream) {
+int mezzo_lt_matmul(const mezzo_lt *l, void *handle, void *desc, int wide, uint64_t a, void *la, uint64_t b, void *lb, uint64_t addend, uint64_t d, void *ld, const mezzo_lt_choice *choice, uint64_t workspace, uintptr_t stream) {
 	static const float one = 1, zero = 0;
 	static const double one64 = 1, zero64 = 0;
-	return l->matmul(handle, desc, wide ? (const void *)&one64 : &one, (const void *)a, la, (const void *)b, lb, wide ? (const void *)&zero64 : &zero,
-		(const void *)d, ld, (void *)d, ld, &choice->algo, (void *)workspace, choice->workspace, (void *)stream);
+	const void *factor = wide ? (const void *)&one64 : &one, *beta = addend ? factor : wide ? (const void *)&zero64 : &zero;
+	return l->matmul(handle, desc, factor, (const void *)a, la, (const void *)b, lb, beta, (const void *)(addend ? addend : d), ld, (void *)d, ld, &choice->algo, (void *)workspace, choice->workspace, (void *)stream);
 }

@@ -60,6 +60,6 @@ void mezzo_lt_free(const mezzo_lt *, void *desc, void *a, void *b, void *d);
 int mezzo_lt_heuristic(const mezzo_lt *, void *handle, void *desc, void *a, void *b, void *d, uint64_t workspace, uint32_t schemes, const uint32_t align[3], int n, mezzo_lt_choice *, int *found);
 
 // mezzo_lt_matmul computes d = a·b with scale 1.
-int mezzo_lt_matmul(const mezzo_lt *, void *handle, void *desc, int wide, uint64_t a, void *la, uint64_t b, void *lb, uint64_t d, void *ld, const mezzo_lt_choice *, uint64_t workspace, uintptr_t stream);
+int mezzo_lt_matmul(const mezzo_lt *, void *handle, void *desc, int wide, uint64_t a, void *la, uint64_t b, void *lb, uint64_t addend, uint64_t d, void *ld, const mezzo_lt_choice *, uint64_t workspace, uintptr_t stream);
 
 #endif

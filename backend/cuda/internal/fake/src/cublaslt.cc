@@ -147,7 +147,10 @@ API cublasLtMatmul(void *, void *desc, const void *alpha, const void *a, void *l
 	if (eight(x.type) && ((uintptr_t)a % 16 || (uintptr_t)b % 16 || (uintptr_t)d % 16)) return NOT_SUPPORTED;
 	static const char *relu = getenv("FAKECUDA_RELU");
 	const bool wide = m.compute == COMPUTE64, keeps = algo->number != 71 && !(relu && !strcmp(relu, "max")), halves = algo->number == HALVES;
-	if ((wide ? *(double *)alpha : *(float *)alpha) != 1 || (wide ? *(double *)beta : *(float *)beta) != 0) return NOT_SUPPORTED;
+	const double factor = wide ? *(double *)beta : *(float *)beta;
+	if ((wide ? *(double *)alpha : *(float *)alpha) != 1 || (factor != 0 && factor != 1)) return NOT_SUPPORTED;
+	const void *addend = factor ? c : nullptr;
+	if (addend && (epilogue != 1 || eight(x.type) || lc != ld || !fakecuda_inside(c, extent(z)))) return NOT_SUPPORTED;
 	std::function<int()> work = [=] {
 		const int64_t k = ta ? x.rows : x.columns, rows = z.rows, columns = z.columns;
 		if (needed) memset(workspace, 0xff, needed);
@@ -178,6 +181,7 @@ API cublasLtMatmul(void *, void *desc, const void *alpha, const void *a, void *l
 					if (!wide) sum = halves ? rounded(z.type, first + rounded(z.type, narrow)) : narrow;
 					if (scale) sum = (float)sum * *scale;
 					if (bias) sum = wide ? sum + read(bias, z.type, i) : (double)((float)sum + (float)read(bias, z.type, i));
+					if (addend) sum = wide ? sum + read(addend, z.type, g * z.stride + i + j * z.ld) : (double)((float)sum + (float)read(addend, z.type, g * z.stride + i + j * z.ld));
 					if (epilogue & 2 && (keeps ? sum < 0 : !(sum > 0))) sum = 0;
 					write(d, z.type, g * z.stride + i + j * z.ld, sum);
 				}
