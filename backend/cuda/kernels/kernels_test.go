@@ -155,13 +155,31 @@ func TestAssemble(t *testing.T) {
 		for _, sm := range models {
 			t.Run(fmt.Sprintf("%s_%d", unit, sm), func(t *testing.T) {
 				t.Parallel()
-				assemble(t, ptxas, unit, sm)
+				assemble(t, ptxas, unit, sm, 0)
 			})
 		}
 	}
 }
 
-func assemble(t *testing.T, ptxas, unit string, sm int) {
+// TestNewestAssembler: the newest assembler, which the newest drivers compile PTX with, takes
+// the kernels for a GPU for which there is no cubin, and spills no register either, but for
+// one of 4 bytes, in which it keeps where threads meet again.
+func TestNewestAssembler(t *testing.T) {
+	ptxas := os.Getenv("MEZZO_PTXAS_NEWEST")
+	if ptxas == "" {
+		t.Skip("MEZZO_PTXAS_NEWEST does not name an assembler ptxas of CUDA 13")
+	}
+	const blackwell = 100
+	for _, unit := range Units() {
+		t.Run(unit, func(t *testing.T) {
+			t.Parallel()
+			assemble(t, ptxas, unit, blackwell, 4)
+		})
+	}
+}
+
+// assemble compiles a unit for a GPU; a kernel may spill so many bytes.
+func assemble(t *testing.T, ptxas, unit string, sm, spills int) {
 	text, err := PTX(unit, sm)
 	if err != nil {
 		t.Fatal(err)
@@ -180,8 +198,10 @@ func assemble(t *testing.T, ptxas, unit string, sm int) {
 		if m := entryLine.FindSubmatch(line); m != nil {
 			kernel = string(m[1])
 			kernels++
-		} else if m := spillLine.FindSubmatch(line); m != nil && string(m[1])+string(m[2]) != "00" {
-			t.Errorf("%s for sm_%d: %s spills: %s", unit, sm, kernel, m[0])
+		} else if m := spillLine.FindSubmatch(line); m != nil {
+			if n, _ := strconv.Atoi(string(m[1])); n > spills {
+				t.Errorf("%s for sm_%d: %s spills: %s", unit, sm, kernel, m[0])
+			}
 		} else if m := registerLine.FindSubmatch(line); m != nil {
 			if n, _ := strconv.Atoi(string(m[1])); n > maxRegisters(kernel) {
 				t.Errorf("%s for sm_%d: %s uses %d registers, want at most %d", unit, sm, kernel, n, maxRegisters(kernel))
