@@ -346,17 +346,26 @@ func (p *Rows) portableGradSums(dgain, dshift, gained, x, g, gain, s []float32) 
 	do := elements{vec.Native()}
 	do.sub(gained, x[:len(dgain)], s[0])
 	do.scale(gained, gained, s[1])
-	var a, b [2]float64
-	for i, h := range gained {
+	var a0, a1, b0, b1 float64
+	n := len(gained) &^ 1
+	for i := 0; i < n; i += 2 {
+		x, y := g[i:i+2:i+2], gain[i:i+2:i+2]
+		v0, v1 := float64(x[0]*y[0]), float64(x[1]*y[1])
+		a0 += v0
+		a1 += v1
+		b0 += float64(v0 * float64(gained[i]))
+		b1 += float64(v1 * float64(gained[i+1]))
+	}
+	for i := n; i < len(gained); i++ {
 		v := float64(g[i] * gain[i])
-		a[i%2] += v
-		b[i%2] += float64(v * float64(h))
+		a0 += v
+		b0 += float64(v * float64(gained[i]))
 	}
 	do.mul(gained, gained, g)
 	do.add(dgain, dgain, gained)
 	do.add(dshift[:len(dgain)], dshift[:len(dgain)], g)
 	do.mul(gained, g, gain)
-	s[2], s[3] = float32(a[0]+a[1]), float32(b[0]+b[1])
+	s[2], s[3] = float32(a0+a1), float32(b0+b1)
 }
 
 func (p *Rows) GradRow(dst []byte, x, gained, s []float32, ahead []byte) {
