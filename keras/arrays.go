@@ -107,10 +107,11 @@ func (a *arrays) pick(columns []*Tensor) Batch {
 }
 
 // batches yields batches of up to size rows in the given order (nil: as they
-// lie), without the first skip.
-func (a *arrays) batches(size int, drop bool, order []int32, skip int, hold pipeline.Hold) iter.Seq2[Batch, error] {
+// lie), without the first skip. Of a batch of n rows it reads those from first to end-1
+// of own(n) alone, or all if own is nil; what the others hold is undefined.
+func (a *arrays) batches(size int, drop bool, order []int32, skip int, hold pipeline.Hold, own func(rows int) (first, end int)) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
-		w := &batchWriter{arrays: a, order: order, memory: batchMemory{hold: hold}}
+		w := &batchWriter{arrays: a, order: order, own: own, memory: batchMemory{hold: hold}}
 		w.fill = w.copyRows
 		for at := skip * size; at < a.n; at += size {
 			n := min(size, a.n-at)
@@ -130,11 +131,14 @@ func (a *arrays) batches(size int, drop bool, order []int32, skip int, hold pipe
 type batchWriter struct {
 	*arrays
 	order  []int32
+	own    func(rows int) (first, end int)
 	memory batchMemory
 	types  []op.Type // of the columns of a batch, with their axis of samples
 
 	// The rows that are copied now, by fill, which is copyRows.
 	at, n  int
+	first  int // of the rows that are read
+	end    int
 	column *column
 	fill   func(dst []byte) error
 }
@@ -147,7 +151,10 @@ func (w *batchWriter) write(at, n int) (Batch, error) {
 			w.types[i] = op.Type{DType: c.row.DType, Shape: append(Shape{n}, c.row.Shape...)}
 		}
 	}
-	w.at, w.n = at, n
+	w.at, w.n, w.first, w.end = at, n, 0, n
+	if w.own != nil {
+		w.first, w.end = w.own(n)
+	}
 	c, err := w.memory.next(w.types, w.pick)
 	if err != nil {
 		return Batch{}, err
@@ -164,11 +171,11 @@ func (w *batchWriter) write(at, n int) (Batch, error) {
 func (w *batchWriter) copyRows(dst []byte) error {
 	data, size := w.column.data, w.column.row.Bytes()
 	if w.order == nil {
-		copy(dst, data[(w.lo+w.at)*size:][:w.n*size])
+		copy(dst[w.first*size:], data[(w.lo+w.at+w.first)*size:][:(w.end-w.first)*size])
 		return nil
 	}
-	for k, row := range w.order[w.at : w.at+w.n] {
-		copy(dst[k*size:(k+1)*size], data[(w.lo+int(row))*size:][:size])
+	for k := w.first; k < w.end; k++ {
+		copy(dst[k*size:(k+1)*size], data[(w.lo+int(w.order[w.at+k]))*size:][:size])
 	}
 	return nil
 }

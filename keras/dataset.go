@@ -118,16 +118,18 @@ func (p *Pipeline) Shuffle(buffer int, seed ...uint64) *Pipeline {
 }
 
 // Batch groups n samples into a batch; the last one may be smaller.
-func (p *Pipeline) Batch(n int) *Pipeline { return p.batch(n, false) }
+func (p *Pipeline) Batch(n int) *Pipeline { return p.batch(n, false, nil) }
 
 // BatchDropRemainder is Batch without a smaller last batch, which would
 // compile a second program.
-func (p *Pipeline) BatchDropRemainder(n int) *Pipeline { return p.batch(n, true) }
+func (p *Pipeline) BatchDropRemainder(n int) *Pipeline { return p.batch(n, true, nil) }
 
-func (p *Pipeline) batch(n int, drop bool) *Pipeline {
+// batch is Batch or BatchDropRemainder. own is what arrays.batches reads of a batch of
+// samples in memory; others are read whole.
+func (p *Pipeline) batch(n int, drop bool, own func(rows int) (first, end int)) *Pipeline {
 	q := p.derive()
 	q.batched = true
-	q.follow(p, func(p *Pipeline) *Pipeline { return p.batch(n, drop) })
+	q.follow(p, func(p *Pipeline) *Pipeline { return p.batch(n, drop, nil) })
 	if q.n >= 0 && q.n != Infinite {
 		q.n = (p.n + n - 1) / max(n, 1)
 		if drop {
@@ -144,7 +146,7 @@ func (p *Pipeline) batch(n int, drop bool) *Pipeline {
 	case p.arrays != nil:
 		a, s := p.arrays, p.shuffle
 		q.open = func(at pipeline.Start, hold pipeline.Hold) iter.Seq2[Batch, error] {
-			return a.batches(n, drop, s.order(a.n, at.Epoch), at.Skip, hold)
+			return a.batches(n, drop, s.order(a.n, at.Epoch), at.Skip, hold, own)
 		}
 	default:
 		q.open = pipeline.Group(p.elements(), p.n, n, drop, stacker)

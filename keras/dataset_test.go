@@ -72,6 +72,29 @@ func TestBatchSizes(t *testing.T) {
 	}
 }
 
+// TestOwnRows: of batches of samples in memory a rank reads its rows alone.
+func TestOwnRows(t *testing.T) {
+	own := func(rows int) (first, end int) { return rows / 4, rows / 2 }
+	for _, d := range []*Pipeline{counted(13), counted(13).Shuffle(13, 1)} {
+		whole, _ := rows(t, d.Batch(8))
+		got, _ := rows(t, d.batch(8, false, own))
+		for i := range whole {
+			at, n := i, 8
+			if i >= 8 {
+				at, n = i-8, 5
+			}
+			first, end := own(n)
+			want := whole[i]
+			if at < first || at >= end { // memory of the first batch, or of a new one
+				want = 0
+			}
+			if got[i] != want {
+				t.Errorf("row %d of a batch of %d is %v, want %v", at, n, got[i], want)
+			}
+		}
+	}
+}
+
 func TestShuffle(t *testing.T) {
 	plain := values(t, NewTensor(rising(100), 100))
 	for _, buffer := range []int{0, 1, 7, 100, 1000} {

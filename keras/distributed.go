@@ -54,12 +54,17 @@ func (b Batch) rows(first, end int) Batch {
 
 // testShare is testStep on this rank's rows.
 func (m *Model) testShare(b Batch) none {
-	g := m.training.config.Distribution.Ranks()
-	first, end := op.ShardsOf(g.Rank(), g.Size(), rowsOf(b))
+	first, end := m.shareOf(rowsOf(b))
 	if first == end {
 		return none{}
 	}
 	return m.testStep(b.rows(first, end))
+}
+
+// shareOf returns the rows of a batch that testShare uses.
+func (m *Model) shareOf(rows int) (first, end int) {
+	g := m.training.config.Distribution.Ranks()
+	return op.ShardsOf(g.Rank(), g.Size(), rows)
 }
 
 // ranks is what Fit does with the other ranks of a group. nil: there are none, and its
@@ -83,6 +88,10 @@ func (m *Model) distribute(c *FitConfig) *ranks {
 		if c.Checkpoint != nil {
 			c.Checkpoint = follower{}
 		}
+	}
+	// Where nobody else looks at a batch a rank reads its own rows alone.
+	if t := m.training; t.ownTrain == nil && t.ownTest == nil && c.Journal == nil && !slices.ContainsFunc(c.Callbacks, Callback.seesBatches) {
+		c.own = d.RowsOfRank
 	}
 	return &ranks{Group: g}
 }

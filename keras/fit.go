@@ -75,6 +75,8 @@ type FitConfig struct {
 	// scale at its minimum, or by NonFiniteSkip, before Fit gives up with an error
 	// that names the layer. Default: 10; negative: never.
 	MaxSkipsAtFloor int
+
+	own func(rows int) (first, end int) // rows of each batch that this rank uses; nil: all
 }
 
 func (c FitConfig) withDefaults() FitConfig {
@@ -187,6 +189,10 @@ func (m *Model) Fit(ctx context.Context, d Dataset, c FitConfig) (h *History, er
 		f.journal = &journaling{to: c.Journal}
 	}
 	if validation != nil {
+		c := c
+		if c.own != nil {
+			c.own = m.shareOf
+		}
 		v, err := batchedSource(ctx, m, validation, c, c.ValidationSteps, "give ValidationSteps")
 		if err != nil {
 			return h, fmt.Errorf("Fit: validation: %w", err)

@@ -40,7 +40,7 @@ func batched(ctx context.Context, m *Model, d Dataset, c FitConfig, shuffle bool
 		if shuffle && p.arrays != nil && p.shuffle == nil {
 			p = p.Shuffle(p.n, c.Seed)
 		}
-		p = p.Batch(c.BatchSize)
+		p = p.batch(c.BatchSize, false, c.own)
 		if p.n != 1 {
 			p = p.Prefetch(1)
 		}

@@ -173,6 +173,19 @@ type Shard struct {
 // ShardMean, and what overflowsOf returns.
 type replica struct{ gradients, others []*tensor.Tensor }
 
+// RowsOfRank returns the range of rows of a batch of some rows that Replicas uses on this
+// rank.
+func (d *DataParallel) RowsOfRank(rows int) (first, end int) {
+	g, n := d.group(), d.ShardsOfBatch()
+	if rows < n { // some shards are empty
+		return 0, rows
+	}
+	from, to := op.ShardsOf(g.Rank(), g.Size(), n)
+	first, _ = op.ShardsOf(from, n, rows)
+	_, end = op.ShardsOf(to-1, n, rows)
+	return first, end
+}
+
 // Replicas records f once for each shard of this rank of a batch with some rows, and
 // returns the means of what it returns over all shards of all ranks, weighted by their
 // rows: gradients, nil where they are nil, and other floats such as losses.

@@ -1,10 +1,12 @@
 package distribution_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,6 +99,94 @@ func TestReplicas(t *testing.T) {
 					t.Errorf("%d ranks, %d shards, %d rows, buckets of %d: %v", ranks, c.shards, c.rows, bucket, err)
 				}
 			}
+		}
+	}
+}
+
+// TestPieces: an exchange that is cut into pieces has the bits of small ones, with every
+// wire; so have its parts, where it is scattered, and what is gathered of them.
+func TestPieces(t *testing.T) {
+	const rows, columns = 7, 160_001
+	cases := []distribution.DataParallel{{Shards: 5}, {Wire: dtype.BFloat16}, {Engine: true}}
+	if testing.Short() {
+		cases = cases[:1]
+	}
+	x := make([]float32, rows*columns)
+	for i := range x {
+		x[i] = float32(i%8191)/31 - 100
+	}
+	for _, d := range cases {
+		err := distribution.Local(t.Context(), 3, func(ctx context.Context, g *distribution.Group) error {
+			d := d
+			d.Group = g
+			p := d.Partition()
+			f := tensor.Function(func(x *tensor.Tensor) []*tensor.Tensor {
+				of := func(s distribution.Shard) (gradients, others []*tensor.Tensor) {
+					y := x.MulScalar(1 / float64(s.First+3))
+					gradients = []*tensor.Tensor{y, y.Slice(0, 1, 3).Cast(dtype.Float64)}
+					for i := range rows {
+						others = append(others, y.Slice(0, i, i+1))
+					}
+					return gradients, append(others, gradients[1].Slice(0, 0, 1), gradients[1].Slice(0, 1, 2))
+				}
+				whole, rest := d.Replicas(60, of)
+				small := []*tensor.Tensor{tensor.Concat(0, rest[:rows]...), tensor.Concat(0, rest[rows:]...)}
+				gathered := []*tensor.Tensor{p.Gather([]*tensor.Tensor{p.Own(whole[0])}, []tensor.Shape{{rows, columns}})[0], whole[1]}
+				if d.Engine { // which has whole vectors
+					return append(whole, small...)
+				}
+				parts, _ := d.ScatteredReplicas(60, of)
+				return slices.Concat(whole, small, gathered, []*tensor.Tensor{p.Gather(parts[:1], []tensor.Shape{{rows, columns}})[0], p.Gather(parts[1:], []tensor.Shape{{2, columns}})[0]})
+			})
+			out, err := f.Call(ctx, tensor.New(x, rows, columns))
+			if err != nil {
+				return err
+			}
+			for i, o := range out {
+				got, err := o.Bytes()
+				if err != nil {
+					return err
+				}
+				want, err := out[i%2].Bytes()
+				if err != nil {
+					return err
+				}
+				if !bytes.Equal(got, want) {
+					return fmt.Errorf("rank %d: sum %d is not that of one exchange", g.Rank(), i)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("%+v: %v", d, err)
+		}
+	}
+}
+
+// TestRowsOfRank: they are the rows of the shards that Replicas records.
+func TestRowsOfRank(t *testing.T) {
+	for _, rows := range []int{1, 3, 5, 8, 13} {
+		err := distribution.Local(t.Context(), 3, func(ctx context.Context, g *distribution.Group) error {
+			dp := &distribution.DataParallel{Group: g, Shards: 5}
+			first, end := dp.RowsOfRank(rows)
+			from, to := rows, 0
+			f := tensor.Function(func(x *tensor.Tensor) *tensor.Tensor {
+				_, others := dp.Replicas(rows, func(s distribution.Shard) (gradients, others []*tensor.Tensor) {
+					from, to = min(from, s.First), max(to, s.End)
+					return nil, []*tensor.Tensor{x.Slice(0, s.First, s.End).Mean()}
+				})
+				return others[0]
+			})
+			if _, err := f.Call(ctx, tensor.New(make([]float32, rows), rows)); err != nil {
+				return err
+			}
+			if first > from || end < to || rows >= 5 && (first < from || end > to) {
+				return fmt.Errorf("rank %d of 3 uses rows %d to %d of %d, and reads %d to %d", g.Rank(), from, to, rows, first, end)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	}
 }

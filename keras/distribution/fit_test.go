@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -189,6 +190,73 @@ func TestDistributedShortBatches(t *testing.T) {
 			// Six steps of sums of some hundred float32 numbers of size 1.
 			if math.Abs(float64(got[i]-w)) > 1e-5 {
 				return fmt.Errorf("weight %d is %v, want %v", i, got[i], w)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDistributedLosses: over 100 steps the losses of two ranks are those of one process
+// with whole batches, and those of two ranks of PyTorch's DistributedDataParallel, which
+// docs/benchmarks/peers/torch_ddp.py has written.
+func TestDistributedLosses(t *testing.T) {
+	text, err := os.ReadFile("testdata/torch_ddp.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers := func(rows, columns, modulus int, factor, less float32) (out []float64, x []float32) {
+		x = make([]float32, rows*columns)
+		for i := range x {
+			r, c := i/columns, i%columns
+			x[i] = float32((r*37+c*101+r*c*3)%modulus)/float32(modulus)*factor - less
+			out = append(out, float64(x[i]))
+		}
+		return out, x
+	}
+	y := make([]int32, 256)
+	for i := range y {
+		y[i] = int32(i * 7 % 10)
+	}
+	_, x := numbers(256, 64, 101, 1, 0)
+	data := keras.FromTensors(tensor.New(x, 256, 64), tensor.New(y, 256), nil)
+	train := func(d *distribution.DataParallel) ([]float64, error) {
+		m := keras.Sequential(&layers.Dense{Units: 32, Activation: "relu"}, &layers.Dense{Units: 10})
+		if err := m.Compile(keras.CompileConfig{Optimizer: &optimizers.SGD{LearningRate: 0.1}, Loss: &losses.SparseCategoricalCrossentropy{FromLogits: true}, Distribution: d}); err != nil {
+			return nil, err
+		}
+		if err := m.Build(64); err != nil {
+			return nil, err
+		}
+		w := m.TrainableVariables()
+		first, _ := numbers(64, 32, 199, 0.5, 0.25)
+		last, _ := numbers(32, 10, 199, 1, 0.5)
+		if err := errors.Join(w[0].Set(first), w[2].Set(last)); err != nil {
+			return nil, err
+		}
+		h, err := m.Fit(t.Context(), data, keras.FitConfig{BatchSize: 64, StepsPerEpoch: 1, Epochs: 100, Shuffle: new(bool), Output: io.Discard})
+		return h.Get("loss"), err
+	}
+	alone, err := train(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = distribution.Local(t.Context(), 2, func(_ context.Context, g *distribution.Group) error {
+		got, err := train(&distribution.DataParallel{Group: g})
+		if err != nil {
+			return err
+		}
+		for i, line := range strings.Fields(string(text)) {
+			torch, err := strconv.ParseFloat(line, 64)
+			if err != nil {
+				return err
+			}
+			for who, want := range map[string]float64{"one process": alone[i], "PyTorch": torch} {
+				if math.Abs(got[i]-want) > 1e-5 {
+					return fmt.Errorf("step %d: the loss is %.7f, that of %s %.7f", i+1, got[i], who, want)
+				}
 			}
 		}
 		return nil

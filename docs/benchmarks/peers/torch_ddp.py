@@ -2,6 +2,10 @@
 BenchmarkStep time: sums of float32 vectors over 2 ranks, and training steps on ranks of one core each.
 
     python torch_ddp.py [exchange|float32|bfloat16 ...]
+
+    python torch_ddp.py losses > keras/distribution/testdata/torch_ddp.txt
+
+prints the losses of 100 steps of a training on 2 ranks, with which TestDistributedLosses compares Mezzo's.
 """
 import os
 import sys
@@ -52,11 +56,41 @@ def step(name, policy, ddp):
         print(f"step {policy} {name}: {took[len(took) // 2] * 1e3:.1f} ms", flush=True)
 
 
+def numbers(rows, columns, modulus, factor):
+    i, j = torch.arange(rows)[:, None], torch.arange(columns)[None, :]
+    return ((i * 37 + j * 101 + i * j * 3) % modulus).float() / modulus * factor
+
+
+def losses():
+    net = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    with torch.no_grad():
+        for layer, factor in (net[0], 0.5), (net[2], 1):
+            layer.weight.copy_((numbers(layer.in_features, layer.out_features, 199, factor) - factor / 2).T)
+            layer.bias.zero_()
+    net = nn.parallel.DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    x, y = numbers(256, 64, 101, 1), torch.arange(256) * 7 % 10
+    for step in range(100):
+        first = step % 4 * 64 + dist.get_rank() * 32  # of the rank's rows of the batch
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(x[first:first + 32]), y[first:first + 32])
+        loss.backward()
+        optimizer.step()
+        total = loss.detach().clone()
+        dist.all_reduce(total)
+        if dist.get_rank() == 0:
+            print(f"{total.item() / 2:.7f}", flush=True)
+
+
 def main(rank, ranks):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ.get("DDP_PORT", "29511"))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
     for policy in sys.argv[1:] or ["exchange", "float32", "bfloat16"]:
+        if policy == "losses":
+            if ranks == 2:
+                losses()
+            continue
         if policy == "exchange":
             if ranks > 1:
                 exchange()

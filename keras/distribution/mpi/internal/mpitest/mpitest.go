@@ -18,6 +18,7 @@ import (
 
 var (
 	require = flag.String("require", "", "launchers that must be there, separated by commas: openmpi, mpich. Without them tests are skipped")
+	every   = flag.Bool("every", false, "run also what takes long")
 	also    = flag.String("also", "", "another launcher, as INTERFACE:MPIEXEC:LIBRARY, with the interface openmpi, mpich or standard, and two paths")
 )
 
@@ -28,6 +29,9 @@ type Launcher struct {
 	args []string
 	Env  []string // that it needs, as NAME=value
 }
+
+// Every reports whether tests run also what takes long.
+func Every() bool { return *every }
 
 // Launchers returns the launchers of this machine, and fails without one that -require
 // names.
