@@ -17,7 +17,7 @@ import (
 // processes change it, so a share of the peak is meaningful only next to the
 // measurement. Peak returns 0 if the instruction set in use has no such measurement.
 func Peak(d dtype.DType) float64 {
-	set := gemm.Current()
+	set := gemm.Native()
 	if set == nil || set.Peak == nil {
 		return 0
 	}
