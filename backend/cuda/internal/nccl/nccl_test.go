@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "fakenccl")
 	var driver string
 	if err == nil {
-		if driver, err = fake.Build(dir); err == nil {
+		if driver, err = fake.BuildBare(dir); err == nil {
 			err = errors.Join(os.Setenv(api.DriverSetting, driver), os.Setenv(nvlib.Setting, dir), os.Setenv("FAKECUDA_DEVICES", "2"), os.Setenv("TMPDIR", dir))
 		}
 	}
