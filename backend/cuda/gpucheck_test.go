@@ -113,3 +113,32 @@ func TestGPUQueueNames(t *testing.T) {
 		t.Errorf("%d names found, of tests and benchmarks %v", found, there)
 	}
 }
+
+// TestSeeds rehearses the rows of the seed models that second.sh leaves out at small sizes,
+// on a fake driver that computes nothing: each model is trained under each arithmetic, and
+// its shares stand beside those that were published.
+func TestSeeds(t *testing.T) {
+	fakeOnly(t)
+	t.Parallel()
+	cmd := exec.Command(buildGPUCheck(t, t.TempDir()), "-small", "-only", "seeds", "-least", "1ms", "-rows", "rossmann,unet,bert,bert-remat")
+	cmd.Env = append(os.Environ(), "FAKECUDA_DRY=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	const figures = ` \| [0-9.]+ \| [0-9.]+ \| `
+	for model, published := range map[string]string{"rossmann": "1.07, 0.99", "unet": "0.95, 0.70", "bert": "0.46, 0.37", "bert-remat": "–"} {
+		for _, arithmetic := range []string{"float32", "float32, TF32", "mixed_float16", "mixed_bfloat16"} {
+			want := "–"
+			switch {
+			case strings.HasPrefix(arithmetic, "mixed"):
+				want = published
+			case model == "bert-remat" && arithmetic == "float32":
+				want = "1.26, 1.28" // beside bert
+			}
+			if row := `(?m)^\| ` + model + ` \| ` + arithmetic + figures + want + figures; !regexp.MustCompile(row).Match(out) {
+				t.Errorf("no row %q in\n%s", row, out)
+			}
+		}
+	}
+}

@@ -23,7 +23,7 @@ func seedNetworks() ([]network, map[string]published) {
 	cnns, tokens, batch, rows, bert := []int{590, 1000}, 128, 64, 512, models.BERTBase
 	if *small {
 		cnns, tokens, batch, rows = []int{2, 3}, 8, 2, 4
-		bert = models.BERT{Vocabulary: 50, Positions: 8, Types: 2, Hidden: 8, Layers: 1, Heads: 2, Intermediate: 16, Dropout: 0.1}
+		bert = models.BERT{Vocabulary: 50, Positions: 8, Types: 2, Hidden: 8, Layers: 2, Heads: 2, Intermediate: 16, Dropout: 0.1}
 	}
 	unet, filters := unetNetwork(), [2]int{420, 1000}
 	if *small {
