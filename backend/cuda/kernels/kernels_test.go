@@ -67,6 +67,7 @@ func TestGenerate(t *testing.T) {
 	if library == "" {
 		t.Skip("MEZZO_NVRTC does not name the library libnvrtc.so.11.2")
 	}
+	t.Parallel() // beside the assemblers
 	c, err := nvrtc.Open(library)
 	if err != nil {
 		t.Fatal(err)
@@ -147,6 +148,7 @@ func TestAssemble(t *testing.T) {
 	if ptxas == "" {
 		t.Skip("MEZZO_PTXAS does not name the assembler ptxas")
 	}
+	t.Parallel()
 	models := []int{70, 75, 80, 86, 89, 90}
 	if testing.Short() {
 		models = []int{70, 90} // the fewest registers, and kernels of its own
@@ -169,6 +171,7 @@ func TestNewestAssembler(t *testing.T) {
 	if ptxas == "" {
 		t.Skip("MEZZO_PTXAS_NEWEST does not name an assembler ptxas of CUDA 13")
 	}
+	t.Parallel()
 	const blackwell = 100
 	for _, unit := range Units() {
 		t.Run(unit, func(t *testing.T) {
