@@ -221,6 +221,9 @@ func TestAttentionFar(t *testing.T) {
 					if (testing.Short() || d.Is16()) && size != 4e2 && size != 5e8 {
 						continue // scores are float32 for every type
 					}
+					if isatest.Emulated() && d.Is16() && size != 4e2 {
+						continue // what differs from float32 is how operands are read
+					}
 					what := fmt.Sprintf("%v, %s, %.0e: ", d, s.name, size)
 					want := wants[what]
 					if want == nil {

@@ -52,6 +52,9 @@ func TestMovementBits(t *testing.T) {
 			large = 5000
 		}
 		for _, rows := range []int{1, 40, large / 1024, large / 1000} {
+			if rows > 40 && isatest.Emulated() {
+				continue // no level has other instructions for large results there
+			}
 			for _, cols := range []int{1, 7, 48, 64, 1000, 1024} {
 				if rows > 40 && (cols < 1000 || rows*cols > large+large/8) {
 					continue
