@@ -168,7 +168,7 @@ func (*Device) Describe() driver.Description {
 		Device:   "cpu",
 		Hardware: model(),
 		ISA:      level.Name(),
-		Threads:  runtime.GOMAXPROCS(0),
+		Threads:  driver.Threads(),
 		Arithmetic: map[dtype.DType]string{
 			dtype.Float16: f16, dtype.BFloat16: bf16,
 			dtype.Float32: "float32", dtype.Float64: "float64",

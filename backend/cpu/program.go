@@ -392,7 +392,7 @@ func (p *Program) unbind(r *execution) (err error) {
 // input, the rest of the current step is left out.
 func (p *Program) do(ctx context.Context, r *execution) error {
 	r.Done = ctx.Done()
-	r.Procs = runtime.GOMAXPROCS(0)
+	r.Procs = driver.Threads()
 	timing := p.timing.Load()
 	if p.plan.Labels != nil {
 		defer pprof.SetGoroutineLabels(ctx)
@@ -500,7 +500,7 @@ func (p *Program) loops() (all []*Program) {
 // Workspace implements driver.WorkspaceSizer.
 func (p *Program) Workspace() int {
 	own, scratch := p.workspace()
-	return own + (runtime.GOMAXPROCS(0)-1)*scratch
+	return own + (driver.Threads()-1)*scratch
 }
 
 // workspace returns the bytes that a run holds itself, and the scratch memory of a

@@ -1,7 +1,9 @@
 package driver
 
 import (
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -43,6 +45,21 @@ type Communicator interface {
 
 // CommunicatorJob is work that makes collective calls.
 type CommunicatorJob interface{ Exchange() }
+
+// reserved is how many of GOMAXPROCS kernels do not use.
+var reserved atomic.Int32
+
+// ReserveThread raises GOMAXPROCS by one, for a goroutine that makes calls of a
+// communicator: when a call returns it can begin the next at once, and need not wait until a
+// kernel ends. Kernels use as many threads as before.
+func ReserveThread() {
+	reserved.Add(1)
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
+}
+
+// Threads returns how many threads a kernel may use: GOMAXPROCS without those that
+// ReserveThread has added.
+func Threads() int { return max(1, runtime.GOMAXPROCS(0)-int(reserved.Load())) }
 
 var communicators struct {
 	sync.Mutex

@@ -16,7 +16,8 @@ import (
 // any number of ranks. It is multiplied by Scale and rounded to the Wire's type once.
 //
 // The value of AllReduceStart is what a rank sends: Ranks parts, one for each rank, of
-// Partials rows with Part elements each.
+// Partials rows with Part elements each. A device may order them in another way, and
+// exchange them piece by piece.
 //
 // AllGatherStart and AllGatherDone have the same attribute. Of each tensor, as a vector, a
 // rank has the part of PartOf elements that begins at Rank·PartOf; behind the last element

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 
+	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/keras/distribution"
 	"github.com/mezzo-ml/mezzo/keras/distribution/mpi/internal/libmpi"
 )
@@ -152,11 +153,14 @@ func join(ctx context.Context) (distribution.Engine, error) {
 	if os.Getenv("GOMAXPROCS") == "" && place.procs != runtime.GOMAXPROCS(0) {
 		runtime.GOMAXPROCS(place.procs)
 	}
+	if e.size > 1 {
+		driver.ReserveThread()
+	}
 	if place.warning != "" && e.local == 0 {
 		slog.Warn("mpi: " + place.warning)
 	}
 	slog.Debug("mpi: joined", "rank", e.rank, "size", e.size, "local rank", e.local, "local size", e.locals, "path", e.lib.Path,
-		"library", own.Library, "interface", e.lib.ABI(), "threads", level.String(), "GOMAXPROCS", runtime.GOMAXPROCS(0))
+		"library", own.Library, "interface", e.lib.ABI(), "threads", level.String(), "GOMAXPROCS", driver.Threads())
 	if level >= libmpi.Serialized {
 		go e.serve()
 	} else { // all calls are made by the thread of Init

@@ -7,12 +7,14 @@
 //	sum          in a fixed tree over the shards, wide, rounded once
 //	all-gather   each rank gets the sums of all parts
 //
-// AllReduceDone waits for it and unpacks the sums. The bits depend on the shards and the
-// wire's type alone. AllGatherStart and AllGatherDone exchange parts of tensors that ranks
-// have computed: the all-gather alone. An AllReduce that scatters is the rest of it.
+// AllReduceDone waits for it and unpacks the sums. All of it goes piece by piece. The
+// bits depend on the shards and the wire's type alone. AllGatherStart and AllGatherDone
+// exchange parts of tensors that ranks have computed: the all-gather alone. An AllReduce
+// that scatters is the rest of it.
 package collective
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -27,6 +29,65 @@ import (
 // chunkElements is how many elements of a vector a worker packs at a time.
 const chunkElements = 1 << 15
 
+// Exchanges are cut into pieces, so that one is on its way and added up while the next is
+// packed, and what has been packed, received or added up is still in the cache when it is
+// read. A piece has pieceBytes of all ranks together, or more if they are many: at least
+// messageBytes go to each rank, so that the latency does not count.
+const (
+	pieceBytes   = 2 << 20
+	messageBytes = 256 << 10
+)
+
+// pieceAlign is what the columns of a piece are a multiple of, but for the last: a cache
+// line of float32.
+const pieceAlign = 16
+
+// pieces are ranges of the columns of a matrix that has a row for each rank, or several.
+// Each piece is a matrix of its own in memory, one behind the other.
+type pieces struct {
+	columns int // of the whole matrix
+	step    int // columns of a piece; the last may have less
+	n       int
+}
+
+// piecesOf cuts a matrix with a row for each rank. It depends on what is the same on all
+// ranks alone.
+func piecesOf(columns, ranks int, t dtype.DType) pieces {
+	if ranks == 1 { // nothing is exchanged
+		return pieces{columns, columns, 1}
+	}
+	most := max(pieceAlign, max(pieceBytes/ranks, messageBytes)/t.Size())
+	n := max(1, (columns+most-1)/most)
+	step := (columns + n - 1) / n
+	step = max(pieceAlign, (step+pieceAlign-1)/pieceAlign*pieceAlign)
+	return pieces{columns, step, max(1, (columns+step-1)/step)}
+}
+
+// of returns the columns of piece i.
+func (p pieces) of(i int) (lo, hi int) { return min(i*p.step, p.columns), min((i+1)*p.step, p.columns) }
+
+// chunks returns the chunks of piece i of a matrix with some rows.
+func (p pieces) chunks(i, rows int) int {
+	lo, hi := p.of(i)
+	return rows * ((hi - lo + chunkElements - 1) / chunkElements)
+}
+
+// chunk returns chunk c of piece i: columns of a row, and where they begin in memory.
+func (p pieces) chunk(i, rows, c int) (row, from, end, at int) {
+	lo, hi := p.of(i)
+	each := (hi - lo + chunkElements - 1) / chunkElements
+	row, c = c/each, c%each
+	from = lo + c*chunkElements
+	return row, from, min(hi, from+chunkElements), rows*lo + row*(hi-lo) + from - lo
+}
+
+// tensorAt returns the tensor that has element position of a vector, at the positions
+// where tensors begin and the length; the number of tensors behind the last element.
+func tensorAt(at []int, position int) int {
+	i, _ := slices.BinarySearch(at, position+1)
+	return i - 1
+}
+
 // start is the kernel of AllReduceStart.
 type start struct {
 	attr     *op.AllReduce
@@ -37,101 +98,70 @@ type start struct {
 	from     dtype.DType
 	at       []int // where each tensor begins in the vector, or in a part if it is scattered; at the end the length
 	part     int
-	rows     int
-	chunks   int
+	rows     int // of a rank
 }
 
 // NewStart returns the kernel of AllReduceStart.
 func NewStart(b *exec.Builder, v *ir.Value) exec.Kernel {
 	a := v.Attr.AllReduce
-	k := &start{attr: a, partials: len(op.Partials(a.Rank, a.Ranks, a.Shards)), dst: b.At(v), from: v.Args[0].Type.DType, part: a.Part(), rows: a.Rows()}
+	k := &start{attr: a, partials: len(op.Partials(a.Rank, a.Ranks, a.Shards)), dst: b.At(v), from: v.Args[0].Type.DType, part: a.Part(), rows: a.Rows(), at: starts(a)}
 	for _, x := range v.Args[:k.partials*len(a.Shapes)] {
 		k.args = append(k.args, b.At(x))
 	}
-	for _, s := range a.Sections() {
-		k.at = append(k.at, s.Start)
-	}
-	k.at = append(k.at, a.Results())
-	k.chunks = (a.Ranks*k.part + chunkElements - 1) / chunkElements
 	bytes := 0
 	if a.Ranks > 1 {
-		sums := a.Ranks
-		if a.Scatter {
-			sums = 0
-		}
-		bytes = (a.Ranks*k.rows + sums + 1) * k.part * a.Wire.Size()
+		recv, own, sums := memory(a)
+		bytes = recv + own + sums
 	}
 	k.state = b.ReserveState(v, bytes, func() exec.State { return newExchange(a) })
 	return k
 }
 
-func (k *start) Run(r *exec.Run) {
-	r.Parallel(k, k.rows*k.chunks, k.rows*k.attr.Ranks*k.part)
-	if k.attr.Ranks > 1 && !r.Over() {
-		r.Failed = r.States[k.state].(*exchange).begin(r.Values[k.dst])
+// starts returns where the tensors begin in the result, and its length.
+func starts(a *op.AllReduce) (at []int) {
+	for _, s := range a.Sections() {
+		at = append(at, s.Start)
 	}
+	return append(at, a.Results())
 }
 
-// Chunk packs elements of one partial sum. Rows that this rank has no partial sum for
-// are zeros, which nobody reads.
+func (k *start) Run(r *exec.Run) {
+	e := r.States[k.state].(*exchange)
+	e.pack(r, k, r.Values[k.dst], k.attr.Ranks*k.rows)
+}
+
+// Chunk packs columns of one row: elements of one partial sum, for one rank. Rows that
+// this rank has no partial sum for are zeros, which nobody reads.
 func (k *start) Chunk(r *exec.Run, _ *exec.Worker, c int) {
-	p, c := c/k.chunks, c%k.chunks
-	if k.attr.Scatter {
-		k.scatter(r, p, c)
+	e := r.States[k.state].(*exchange)
+	row, from, end, at := e.chunk(e.piece, k.attr.Ranks*k.rows, c)
+	rank, p := row/k.rows, row%k.rows
+	size, wire := k.from.Size(), k.attr.Wire.Size()
+	dst := r.Values[k.dst][at*wire : (at+end-from)*wire]
+	if p >= k.partials {
+		clear(dst)
 		return
 	}
-	lo, hi := c*chunkElements, min((c+1)*chunkElements, k.attr.Ranks*k.part)
-	n := len(k.attr.Shapes)
-	size, wire := k.from.Size(), k.attr.Wire.Size()
-	tensor := 0
-	for lo < hi {
-		rank := lo / k.part
-		end := min(hi, (rank+1)*k.part)
-		dst := r.Values[k.dst][((rank*k.rows+p)*k.part+lo-rank*k.part)*wire:]
-		if lo >= k.at[n] || p >= k.partials { // or behind the last tensor
-			clear(dst[:(end-lo)*wire])
-			lo = end
-			continue
-		}
-		for k.at[tensor+1] <= lo {
-			tensor++
-		}
-		end = min(end, k.at[tensor+1])
-		src := r.Values[k.args[p*n+tensor]][(lo-k.at[tensor])*size : (end-k.at[tensor])*size]
-		convert(dst[:(end-lo)*wire], src, k.attr.Wire, k.from)
-		lo = end
+	position, last := from, len(k.attr.Shapes)
+	if !k.attr.Scatter {
+		position += rank * k.part
 	}
-}
-
-// scatter is Chunk of parts that consist of the parts of all tensors.
-func (k *start) scatter(r *exec.Run, p, c int) {
-	lo, hi := c*chunkElements, min((c+1)*chunkElements, k.attr.Ranks*k.part)
-	n := len(k.attr.Shapes)
-	size, wire := k.from.Size(), k.attr.Wire.Size()
-	tensor := 0
-	for lo < hi {
-		rank := lo / k.part
-		begin := rank * k.part
-		end := min(hi, begin+k.part)
-		dst := r.Values[k.dst][((rank*k.rows+p)*k.part+lo-begin)*wire:]
-		if lo-begin >= k.at[n] || p >= k.partials {
-			clear(dst[:(end-lo)*wire])
-			lo, tensor = end, 0
-			continue
+	for i := tensorAt(k.at, position); len(dst) > 0; i++ {
+		if i >= last { // behind the last tensor
+			clear(dst)
+			return
 		}
-		for k.at[tensor+1] <= lo-begin {
-			tensor++
+		n := min(len(dst)/wire, k.at[i+1]-position)
+		offset, there := position-k.at[i], n
+		if k.attr.Scatter { // a rank's part of a tensor, behind whose last element are zeros
+			offset += rank * (k.at[i+1] - k.at[i])
+			there = min(max(k.attr.Shapes[i].Size()-offset, 0), n)
 		}
-		end = min(end, begin+k.at[tensor+1])
-		from := rank*(k.at[tensor+1]-k.at[tensor]) + lo - begin - k.at[tensor]
-		there := min(max(k.attr.Shapes[tensor].Size()-from, 0), end-lo) // behind the last element are zeros
 		if there > 0 {
-			convert(dst[:there*wire], r.Values[k.args[p*n+tensor]][from*size:(from+there)*size], k.attr.Wire, k.from)
+			convert(dst[:there*wire], r.Values[k.args[p*last+i]][offset*size:(offset+there)*size], k.attr.Wire, k.from)
 		}
-		clear(dst[there*wire : (end-lo)*wire])
-		if lo = end; lo == begin+k.part {
-			tensor = 0
-		}
+		clear(dst[there*wire : n*wire])
+		dst, position = dst[n*wire:], position+n
 	}
 }
 
@@ -161,58 +191,46 @@ type done struct {
 	src     int
 	state   int
 	results []exec.Result
-	chunks  int
+	at      []int // where each tensor begins in the result; at the end the length
+	rows    int   // of the sums: the ranks, or 1 if they are scattered
+	pieces
 }
 
 // NewDone returns the kernel of AllReduceDone. Its argument must be computed by the same
 // program.
 func NewDone(b *exec.Builder, v *ir.Value) exec.Kernel {
 	a := v.Attr.AllReduce
-	k := &done{attr: a, src: b.At(v.Args[0]), state: b.StateOf(v.Args[0]), results: b.Results(v)}
-	k.chunks = (a.Results() + chunkElements - 1) / chunkElements
+	k := &done{attr: a, src: b.At(v.Args[0]), state: b.StateOf(v.Args[0]), results: b.Results(v), at: starts(a), rows: a.Ranks, pieces: piecesOf(a.Part(), a.Ranks, a.Wire)}
+	if a.Scatter {
+		k.rows = 1
+	}
 	return k
 }
 
-func (k *done) Run(r *exec.Run) {
-	if k.attr.Ranks > 1 {
-		if k.state < 0 {
-			r.Failed = fmt.Errorf("cpu: AllReduceDone: another program has begun %v", k.attr)
-			return
-		}
-		if r.Failed = r.States[k.state].(*exchange).wait(); r.Failed != nil {
-			return
-		}
-	}
-	r.Parallel(k, k.chunks, k.attr.Results())
-}
+func (k *done) Run(r *exec.Run) { unpack(r, k, k.attr, k.state, k.pieces, k.rows) }
 
-// Chunk unpacks elements of the sums.
+// Chunk unpacks columns of one rank's part of the sums.
 func (k *done) Chunk(r *exec.Run, _ *exec.Worker, c int) {
-	lo, hi := c*chunkElements, min((c+1)*chunkElements, k.attr.Results())
-	sums := r.Values[k.src]
+	i, sums := 0, r.Values[k.src]
 	if k.attr.Ranks > 1 {
 		e := r.States[k.state].(*exchange)
-		if sums = e.sums; k.attr.Scatter {
-			sums = e.own
-		}
+		i, sums = e.piece, e.sums
 	}
-	wire, at := k.attr.Wire.Size(), 0
-	for i, s := range k.attr.Shapes {
-		n := s.Size()
-		if k.attr.Scatter {
-			n = op.PartOf(n, k.attr.Ranks)
-		}
-		from, end := max(lo, at), min(hi, at+n)
-		if to := k.results[i].In(r); from < end && to != nil {
+	rank, from, end, at := k.chunk(i, k.rows, c)
+	wire, position := k.attr.Wire.Size(), rank*k.columns+from
+	src := sums[at*wire : (at+min(end-from, max(0, k.attr.Results()-position)))*wire]
+	for i := tensorAt(k.at, position); len(src) > 0; i++ {
+		n := min(len(src)/wire, k.at[i+1]-position)
+		if to := k.results[i].In(r); to != nil {
 			d := k.results[i].DType
-			dst, src := to[(from-at)*d.Size():(end-at)*d.Size()], sums[from*wire:end*wire]
+			dst := to[(position-k.at[i])*d.Size() : (position-k.at[i]+n)*d.Size()]
 			if k.attr.Ranks == 1 && k.attr.Scale != 1 {
-				scaled(dst, src, d, k.attr)
+				scaled(dst, src[:n*wire], d, k.attr)
 			} else {
-				convert(dst, src, d, k.attr.Wire)
+				convert(dst, src[:n*wire], d, k.attr.Wire)
 			}
 		}
-		at += n
+		src, position = src[n*wire:], position+n
 	}
 }
 
@@ -246,16 +264,19 @@ func scaled(dst, src []byte, d dtype.DType, a *op.AllReduce) {
 
 // exchange is an AllReduce or AllGather of a run.
 type exchange struct {
-	attr   *op.AllReduce
+	attr *op.AllReduce
+	pieces
+	piece  int   // that is packed, or unpacked
 	gather bool  // AllGather: send are this rank's parts, sums those of all
 	tree   []int // op.AllReduce.Tree
 	comm   driver.Communicator
 	send   []byte
-	recv   []byte // of all-to-all
-	own    []byte // sums of this rank's part
-	sums   []byte // of all parts
-	busy   bool
-	done   chan error // of the job, one element
+	recv   []byte     // of the all-to-all of a piece
+	own    []byte     // sums of this rank's part of a piece
+	sums   []byte     // of all parts, or of this rank's if they are scattered
+	busy   int        // pieces that have been posted and not waited for
+	packed chan bool  // of each piece; false: the run is over
+	done   chan error // of each piece; an error is the last
 	stack  []sumBlock // scratch of the sum
 	scale  []float32  // a block of Scale, nil if it is 1
 }
@@ -266,15 +287,26 @@ const blockElements = 1024
 type sumBlock struct {
 	f32 [blockElements]float32
 	f64 [blockElements]float64
-	x32 []float32 // the number: a block, or a row of recv
+	x32 []float32 // the number: a block, or a row of what was received
 	x64 []float64
 }
 
+// memory returns the bytes of recv, own and sums of an exchange.
+func memory(a *op.AllReduce) (recv, own, sums int) {
+	p, size := piecesOf(a.Part(), a.Ranks, a.Wire), a.Wire.Size()
+	recv, own = a.Ranks*a.Rows()*p.step*size, p.step*size
+	if a.Scatter {
+		return recv, 0, p.columns * size
+	}
+	return recv, own, a.Ranks * p.columns * size
+}
+
 func newExchange(a *op.AllReduce) *exchange {
-	e := &exchange{attr: a, done: make(chan error, 1)}
+	e := &exchange{attr: a, pieces: piecesOf(a.Part(), a.Ranks, a.Wire)}
 	if a.Ranks == 1 {
 		return e
 	}
+	e.open()
 	if !a.Native {
 		e.tree = a.Tree()
 	}
@@ -291,87 +323,154 @@ func newExchange(a *op.AllReduce) *exchange {
 	if a.Scale != 1 {
 		e.scale = slices.Repeat([]float32{float32(a.Scale)}, blockElements)
 	}
-	part := a.Part() * a.Wire.Size()
-	sums := a.Ranks * part
-	if a.Scatter {
-		sums = 0
-	}
-	all := exec.Aligned(a.Ranks*a.Rows()*part + sums + part)
-	e.recv, all = all[:a.Ranks*a.Rows()*part], all[a.Ranks*a.Rows()*part:]
-	e.sums, e.own = all[:sums], all[sums:sums+part]
+	recv, own, sums := memory(a)
+	all := exec.Aligned(recv + own + sums)
+	e.recv, e.own, e.sums = all[:recv], all[recv:recv+own], all[recv+own:]
 	return e
 }
 
-// begin hands the exchange of what lies in send to the group's goroutine. send must not
-// change until wait has returned.
-func (e *exchange) begin(send []byte) error {
-	if e.comm == nil {
-		if e.comm = driver.CommunicatorOf(e.attr.Group); e.comm == nil {
-			return fmt.Errorf("cpu: the group of %v has ended", e.attr)
+// open makes the channels, whose tokens an exchange that has failed may leave behind.
+func (e *exchange) open() { e.packed, e.done = make(chan bool, e.n), make(chan error, e.n) }
+
+// pack packs the pieces of send, a matrix with some rows, with the chunks of a task, and
+// hands each to the group's goroutine. send must not change until all have been waited
+// for.
+func (e *exchange) pack(r *exec.Run, t exec.Task, send []byte, rows int) {
+	if e.attr.Ranks > 1 {
+		if e.comm == nil {
+			if e.comm = driver.CommunicatorOf(e.attr.Group); e.comm == nil {
+				r.Failed = fmt.Errorf("cpu: the group of %v has ended", e.attr)
+				return
+			}
 		}
 	}
-	e.send, e.busy = send, true
-	e.comm.Post(e)
-	return nil
+	for e.piece = range e.n {
+		lo, hi := e.of(e.piece)
+		r.Parallel(t, e.chunks(e.piece, rows), rows*(hi-lo))
+		if e.attr.Ranks == 1 {
+			continue
+		}
+		over := r.Over()
+		if over && e.busy == 0 {
+			return // nothing has been posted
+		}
+		if e.packed <- !over; over {
+			return
+		}
+		if e.busy == 0 {
+			e.send, e.busy = send, e.n
+			e.comm.Post(e)
+		}
+	}
 }
 
-// wait waits until the exchange is over.
+// unpack runs chunks of a task on each piece of a result, a matrix with some rows, once it
+// is there.
+func unpack(r *exec.Run, t exec.Task, a *op.AllReduce, state int, p pieces, rows int) {
+	if a.Ranks > 1 && state < 0 {
+		r.Failed = fmt.Errorf("cpu: another program has begun %v", a)
+		return
+	}
+	for i := range p.n {
+		lo, hi := p.of(i)
+		if a.Ranks > 1 {
+			e := r.States[state].(*exchange)
+			if r.Failed = e.wait(); r.Failed != nil {
+				return
+			}
+			e.piece = i
+		}
+		r.Parallel(t, p.chunks(i, rows), rows*(hi-lo))
+	}
+}
+
+// wait waits until the exchange of the next piece is over.
 func (e *exchange) wait() error {
-	if !e.busy {
+	if e.busy == 0 {
 		return fmt.Errorf("cpu: the exchange of %v has not begun", e.attr)
 	}
-	e.busy = false
-	return <-e.done
+	err := <-e.done
+	if e.busy--; err != nil { // the last one
+		e.busy = 0
+		e.open()
+	}
+	return err
 }
 
 // Settle implements exec.State: a run that has failed must not leave its memory while
 // others write to it.
 func (e *exchange) Settle() {
-	if e.busy {
+	for e.busy > 0 {
 		e.wait()
 	}
 }
 
+// errOver is the error of a piece that has not been packed.
+var errOver = errors.New("cpu: the run has ended while gradients were packed")
+
 // Exchange implements driver.CommunicatorJob.
 func (e *exchange) Exchange() {
-	err := e.exchange()
-	e.send = nil
-	e.done <- err
+	for i := range e.n {
+		var err error
+		if <-e.packed {
+			err = e.exchange(i)
+		} else {
+			err = errOver
+		}
+		if i == e.n-1 || err != nil {
+			e.send = nil
+		}
+		if e.done <- err; err != nil {
+			return
+		}
+	}
 }
 
-func (e *exchange) exchange() error {
+// exchange exchanges a piece.
+func (e *exchange) exchange(i int) error {
+	lo, hi := e.of(i)
+	a, size := e.attr, e.attr.Wire.Size()
+	n := (hi - lo) * size // bytes of a row
 	if e.gather {
-		return e.comm.AllGather(e.send, e.sums)
+		return e.comm.AllGather(e.send[lo*size:hi*size], e.sums[a.Ranks*lo*size:a.Ranks*hi*size])
 	}
-	if e.attr.Native {
-		x := dtype.View[float32](e.send)
+	rows := a.Ranks * a.Rows()
+	send := e.send[rows*lo*size : rows*hi*size]
+	if a.Native {
+		x := dtype.View[float32](send)
 		if err := e.comm.AllReduce(x); err != nil {
 			return err
 		}
-		sums := dtype.View[float32](e.sums)
+		sums := dtype.View[float32](e.sums)[a.Ranks*lo:]
 		for i, v := range x {
-			sums[i] = v * float32(e.attr.Scale)
+			sums[i] = v * float32(a.Scale)
 		}
 		return nil
 	}
-	if err := e.comm.AllToAll(e.send, e.recv); err != nil {
+	recv := e.recv[:len(send)]
+	if err := e.comm.AllToAll(send, recv); err != nil {
 		return err
 	}
-	if e.attr.Wire == dtype.Float64 {
-		e.sum64()
-	} else {
-		e.sum32()
+	own := e.own
+	if a.Scatter {
+		own = e.sums[lo*size:]
 	}
-	if e.attr.Scatter {
+	if own = own[:n]; a.Wire == dtype.Float64 {
+		e.sum64(own, recv)
+	} else {
+		e.sum32(own, recv)
+	}
+	if a.Scatter {
 		return nil
 	}
-	return e.comm.AllGather(e.own, e.sums)
+	return e.comm.AllGather(own, e.sums[a.Ranks*lo*size:a.Ranks*hi*size])
 }
 
-// sum32 adds up this rank's part in float32.
-func (e *exchange) sum32() {
+// sum32 adds up rows in float32.
+func (e *exchange) sum32(sums, rows []byte) {
 	add, mul := lanes.OfF32().Binary[op.Add], lanes.OfF32().Binary[op.Mul]
-	part, d := e.attr.Part(), e.attr.Wire
+	d := e.attr.Wire
+	part := len(sums) / d.Size()
 	for lo := 0; lo < part; lo += blockElements {
 		n, top := min(blockElements, part-lo), -1
 		for _, row := range e.tree {
@@ -384,7 +483,7 @@ func (e *exchange) sum32() {
 			}
 			top++
 			b := &e.stack[top]
-			x := e.recv[(row*part+lo)*d.Size() : (row*part+lo+n)*d.Size()]
+			x := rows[(row*part+lo)*d.Size() : (row*part+lo+n)*d.Size()]
 			if d == dtype.Float32 {
 				b.x32 = dtype.View[float32](x)
 				continue
@@ -392,7 +491,7 @@ func (e *exchange) sum32() {
 			b.x32 = b.f32[:n]
 			lanes.ToF32(b.x32, x, d)
 		}
-		sum, own := e.stack[0].x32, e.own[lo*d.Size():(lo+n)*d.Size()]
+		sum, own := e.stack[0].x32, sums[lo*d.Size():(lo+n)*d.Size()]
 		switch {
 		case e.scale == nil:
 		case d == dtype.Float32:
@@ -408,8 +507,8 @@ func (e *exchange) sum32() {
 }
 
 // sum64 is sum32 in float64.
-func (e *exchange) sum64() {
-	part := e.attr.Part()
+func (e *exchange) sum64(sums, rows []byte) {
+	part := len(sums) / 8
 	for lo := 0; lo < part; lo += blockElements {
 		n, top := min(blockElements, part-lo), -1
 		for _, row := range e.tree {
@@ -423,9 +522,9 @@ func (e *exchange) sum64() {
 				continue
 			}
 			top++
-			e.stack[top].x64 = dtype.View[float64](e.recv[(row*part+lo)*8 : (row*part+lo+n)*8])
+			e.stack[top].x64 = dtype.View[float64](rows[(row*part+lo)*8 : (row*part+lo+n)*8])
 		}
-		to := dtype.View[float64](e.own[lo*8 : (lo+n)*8])
+		to := dtype.View[float64](sums[lo*8 : (lo+n)*8])
 		for i, x := range e.stack[0].x64 {
 			to[i] = x * e.attr.Scale
 		}

@@ -1,8 +1,6 @@
 package collective
 
 import (
-	"fmt"
-
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -13,13 +11,14 @@ type gatherStart struct {
 	attr  *op.AllReduce
 	args  []int
 	dst   int
-	state int // index in Run.States
+	state int   // index in Run.States
+	at    []int // where each part begins; at the end the length
 }
 
 // NewGatherStart returns the kernel of AllGatherStart.
 func NewGatherStart(b *exec.Builder, v *ir.Value) exec.Kernel {
 	a := v.Attr.AllReduce
-	k := &gatherStart{attr: a, dst: b.At(v)}
+	k := &gatherStart{attr: a, dst: b.At(v), at: gatheredStarts(a)}
 	for _, x := range v.Args[:len(a.Shapes)] {
 		k.args = append(k.args, b.At(x))
 	}
@@ -31,21 +30,31 @@ func NewGatherStart(b *exec.Builder, v *ir.Value) exec.Kernel {
 	return k
 }
 
-func (k *gatherStart) Run(r *exec.Run) {
-	r.Parallel(k, len(k.args), k.attr.Gathered())
-	if k.attr.Ranks > 1 && !r.Over() {
-		r.Failed = r.States[k.state].(*exchange).begin(r.Values[k.dst])
+// gatheredStarts returns where the parts of the tensors begin in what a rank sends, and
+// the length.
+func gatheredStarts(a *op.AllReduce) (at []int) {
+	n := 0
+	for _, s := range a.Shapes {
+		at = append(at, n)
+		n += op.PartOf(s.Size(), a.Ranks)
 	}
+	return append(at, n)
 }
 
-// Chunk packs the part of one tensor.
+func (k *gatherStart) Run(r *exec.Run) {
+	r.States[k.state].(*exchange).pack(r, k, r.Values[k.dst], 1)
+}
+
+// Chunk packs columns of the one row.
 func (k *gatherStart) Chunk(r *exec.Run, _ *exec.Worker, c int) {
-	at := 0
-	for _, s := range k.attr.Shapes[:c] {
-		at += op.PartOf(s.Size(), k.attr.Ranks)
-	}
+	e := r.States[k.state].(*exchange)
+	_, position, end, _ := e.chunk(e.piece, 1, c)
 	size := k.attr.Wire.Size()
-	copy(r.Values[k.dst][at*size:], r.Values[k.args[c]][:op.PartOf(k.attr.Shapes[c].Size(), k.attr.Ranks)*size])
+	for i := tensorAt(k.at, position); position < end; i++ {
+		n := min(end, k.at[i+1]) - position
+		copy(r.Values[k.dst][position*size:], r.Values[k.args[i]][(position-k.at[i])*size:(position-k.at[i]+n)*size])
+		position += n
+	}
 }
 
 // gatherDone is the kernel of AllGatherDone.
@@ -54,55 +63,46 @@ type gatherDone struct {
 	src     int
 	state   int
 	results []exec.Result
+	at      []int // where each part begins in what a rank sends; at the end the length
+	pieces
 }
 
 // NewGatherDone returns the kernel of AllGatherDone. Its argument must be computed by the
 // same program.
 func NewGatherDone(b *exec.Builder, v *ir.Value) exec.Kernel {
-	return &gatherDone{attr: v.Attr.AllReduce, src: b.At(v.Args[0]), state: b.StateOf(v.Args[0]), results: b.Results(v)}
+	a := v.Attr.AllReduce
+	return &gatherDone{attr: a, src: b.At(v.Args[0]), state: b.StateOf(v.Args[0]), results: b.Results(v), at: gatheredStarts(a), pieces: piecesOf(a.Gathered(), a.Ranks, a.Wire)}
 }
 
-func (k *gatherDone) Run(r *exec.Run) {
-	if k.attr.Ranks > 1 {
-		if k.state < 0 {
-			r.Failed = fmt.Errorf("cpu: AllGatherDone: another program has begun %v", k.attr)
-			return
-		}
-		if r.Failed = r.States[k.state].(*exchange).wait(); r.Failed != nil {
-			return
-		}
-	}
-	r.Parallel(k, len(k.attr.Shapes)*k.attr.Ranks, k.attr.Elements())
-}
+func (k *gatherDone) Run(r *exec.Run) { unpack(r, k, k.attr, k.state, k.pieces, k.attr.Ranks) }
 
-// Chunk unpacks one rank's part of one tensor.
+// Chunk unpacks columns of one rank's parts.
 func (k *gatherDone) Chunk(r *exec.Run, _ *exec.Worker, c int) {
-	a := k.attr
-	tensor, rank := c/a.Ranks, c%a.Ranks
-	all := r.Values[k.src]
+	a, i, all := k.attr, 0, r.Values[k.src]
 	if a.Ranks > 1 {
-		all = r.States[k.state].(*exchange).sums
+		e := r.States[k.state].(*exchange)
+		i, all = e.piece, e.sums
 	}
-	at := rank * a.Gathered()
-	for _, s := range a.Shapes[:tensor] {
-		at += op.PartOf(s.Size(), a.Ranks)
-	}
-	n := a.Shapes[tensor].Size()
-	part := op.PartOf(n, a.Ranks)
-	lo, hi := min(n, rank*part), min(n, (rank+1)*part)
-	to := k.results[tensor].In(r)
-	if lo == hi || to == nil {
-		return
-	}
-	d := k.results[tensor].DType
+	rank, position, end, at := k.chunk(i, a.Ranks, c)
 	size := a.Wire.Size()
-	convert(to[lo*d.Size():hi*d.Size()], all[at*size:(at+hi-lo)*size], d, a.Wire)
+	src := all[at*size : (at+end-position)*size]
+	for i := tensorAt(k.at, position); len(src) > 0; i++ {
+		n := min(end, k.at[i+1]) - position
+		from := rank*(k.at[i+1]-k.at[i]) + position - k.at[i]
+		there := min(max(a.Shapes[i].Size()-from, 0), n) // behind the last element is anything
+		if to := k.results[i].In(r); to != nil && there > 0 {
+			d := k.results[i].DType
+			convert(to[from*d.Size():(from+there)*d.Size()], src[:there*size], d, a.Wire)
+		}
+		src, position = src[n*size:], position+n
+	}
 }
 
 // newGather returns the exchange of an AllGather.
 func newGather(a *op.AllReduce) *exchange {
-	e := &exchange{attr: a, gather: true, done: make(chan error, 1)}
+	e := &exchange{attr: a, gather: true, pieces: piecesOf(a.Gathered(), a.Ranks, a.Wire)}
 	if a.Ranks > 1 {
+		e.open()
 		e.sums = exec.Aligned(a.Ranks * a.Gathered() * a.Wire.Size())
 	}
 	return e

@@ -9,9 +9,11 @@
 //     -step, of which the last -backward is the backward pass.
 //   - The backward pass makes gradients at an even rate. They are exchanged in buckets, as
 //     DataParallel cuts them: the first of 1 MiB, the others of -bucket.
-//   - Buckets are exchanged one after the other, each from when its gradients are there. A
-//     bucket of B bytes on N ranks takes two times (N-1)·α + (N-1)/N·B/β, for the
-//     all-to-all and the all-gather, and 3·B/pack: it is packed, added up and unpacked.
+//   - Buckets are exchanged one after the other, each from when its gradients are there. They
+//     are cut into pieces of 2 MiB, or N·256 KiB if that is more. A piece of B bytes on N ranks
+//     takes two times (N-1)·α + (N-1)/N·B/β, for the all-to-all and the all-gather, and B/pack
+//     to be added up. It is packed while the one before is exchanged, and unpacked while the
+//     next is: the first and the last piece of a bucket take B/pack more.
 //   - Ranks are on machines of their own and their network has no bottleneck. They take
 //     equally long, and what the exchange computes takes no time from the backward pass.
 //     Real steps vary, and wait for the slowest rank.
@@ -21,6 +23,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"text/tabwriter"
 	"time"
@@ -28,6 +31,12 @@ import (
 
 // firstBucket is the size of the first bucket of gradients, as in package tensor.
 const firstBucket = 1 << 20
+
+// Bytes of a piece of all ranks, and of the part of one, at least: as in backend/cpu.
+const (
+	pieceBytes   = 2 << 20
+	messageBytes = 256 << 10
+)
 
 // network is the latency of a message in seconds, and bytes per second.
 type network struct {
@@ -67,8 +76,10 @@ func (n network) exchange(bytes, pack float64, ranks int) float64 {
 	if ranks == 1 {
 		return 0
 	}
-	others := float64(ranks - 1)
-	return 2*(others*n.alpha+others/float64(ranks)*bytes/n.beta) + 3*bytes/pack
+	others, pieces := float64(ranks-1), math.Ceil(bytes/float64(max(pieceBytes, ranks*messageBytes)))
+	piece := bytes / pieces
+	took := pieces*(2*(others*n.alpha+others/float64(ranks)*piece/n.beta)+piece/pack) + 2*piece/pack
+	return max(took, (2*bytes+piece)/pack) // of which one thread packs and unpacks
 }
 
 // simulate returns how long a step takes, and how long its exchanges take in all.

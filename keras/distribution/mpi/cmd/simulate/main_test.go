@@ -32,6 +32,11 @@ func TestSimulate(t *testing.T) {
 	w.step = 1e-6
 	step, exchanges = w.simulate(n, 4)
 	near("slow network", step, 0.5e-6+0.5e-6/4+exchanges)
+	// Pieces are packed and unpacked while others are exchanged.
+	const piece = 2 << 20 / 1e9
+	near("four pieces", n.exchange(4*pieceBytes, 1e9, 4), 4*(2*(3e-3+0.75*piece)+piece)+2*piece)
+	near("pieces of many ranks", n.exchange(8<<20, 1e9, 32), 2*(31e-3+31./32*4*piece)+3*4*piece)
+	near("no network", network{"", 0, 1e30}.exchange(4*pieceBytes, 1e9, 4), 9*piece)
 	// One rank exchanges nothing.
 	if step, exchanges = w.simulate(n, 1); step != w.step || exchanges != 0 {
 		t.Errorf("one rank: got %v and %v, want %v and 0", step, exchanges, w.step)
