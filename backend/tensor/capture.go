@@ -12,9 +12,10 @@ import (
 // trace is the recording of one call of a Function.
 type trace struct {
 	id       uint64
-	eager    bool        // operations run at once; tensors have data
-	done     bool        // the Function has returned: its tensors are dead
-	assigned []*Variable // in order of their first Assign
+	eager    bool                  // operations run at once; tensors have data
+	done     bool                  // the Function has returned: its tensors are dead
+	assigned []*Variable           // in order of their first Assign
+	leaves   map[*Variable]*Tensor // see leafOf
 
 	derivatives []derivative // calls of Gradients
 

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend"
@@ -316,5 +317,50 @@ func TestFoldTogether(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestAssignedWhileRecorded: a Function that reads a variable it does not list, and is
+// recorded while a step assigns the variable, has the variable's value in each call, not
+// the one of its recording.
+func TestAssignedWhileRecorded(t *testing.T) {
+	if !backend.Keeps(backend.Plans) {
+		t.Skip("without plans the step cannot run while something is recorded")
+	}
+	w := tensor.NewVariable("w", dtype.Float32, tensor.Shape{3}, func(x []float64) error { fill(x, 1); return nil })
+	x := tensor.New([]float32{1, 2, 3}, 3)
+	step := tensor.Function(func(x T) struct{} { w.Assign(w.Value().AddScalar(1)); return struct{}{} }, vars{w})
+	for range 2 { // the second has the plan of the first
+		if err := step.Run(ctx, x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held := w.Value() // outside of Functions it is the value of now
+	before := values(t, held)
+	var once sync.Once
+	fn := tensor.Function(func(x T) T {
+		y := x.Mul(w.Value())
+		once.Do(func() {
+			done := make(chan error)
+			go func() { done <- step.Run(ctx, x) }()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+		return y
+	})
+	for range 3 {
+		got, now := values(t, must[T](t)(fn.Call(ctx, x))), values(t, w.Value())
+		for i := range now {
+			if got[i] != float64(float32(i+1)*float32(now[i])) {
+				t.Errorf("element %d is %v, want %v times %v", i, got[i], i+1, now[i])
+			}
+		}
+		if err := step.Run(ctx, x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := values(t, held); !slices.Equal(got, before) {
+		t.Errorf("the value from before the steps is %v, want %v", got, before)
 	}
 }

@@ -101,7 +101,11 @@ func (v *Variable) SetInitializer(init func(dst []float64) error) { v.init = ini
 // Value is the value of v now. Gradients end at it, also where v was assigned earlier in
 // the same recording: see Gradients.
 func (v *Variable) Value() *Tensor {
+	tr := current()
 	switch {
+	case tr == nil: // v may be bound in the recording of another goroutine
+	case v.bound == nil && !tr.eager:
+		return tr.leafOf(v)
 	case v.bound == nil:
 	case v.bound == v.leaf || !v.typ.DType.IsFloat():
 		return v.bound
@@ -114,6 +118,21 @@ func (v *Variable) Value() *Tensor {
 		v.value = &Tensor{op: op.Param, typ: v.typ, variable: v, seq: sequence.Add(1), argument: -1}
 	}
 	return v.value
+}
+
+// leafOf is the value of a variable that the Function does not list. It is not the tensor
+// that is handed out elsewhere, which keeps its elements when a step that runs meanwhile
+// assigns v: the recording would have them for good.
+func (tr *trace) leafOf(v *Variable) *Tensor {
+	leaf := tr.leaves[v]
+	if leaf == nil {
+		if tr.leaves == nil {
+			tr.leaves = map[*Variable]*Tensor{}
+		}
+		leaf = &Tensor{op: op.Param, typ: v.typ, variable: v, seq: sequence.Add(1), trace: tr, argument: -1}
+		tr.leaves[v] = leaf
+	}
+	return leaf
 }
 
 // reassigned is the value of v after an assignment of this recording, as a leaf: that v
