@@ -131,6 +131,8 @@ func (g *Graph) blocks() []*block {
 	var list []*block
 	of := map[*Value]*block{}
 	splits := map[*Value]int{} // positions of split values
+	// Exchanges that nothing waits for: other ranks read what is sent until the run ends.
+	exchanges := map[*Value]*block{}
 	for i, v := range g.Values {
 		// Values that are computed at the same time are written from the first one on and
 		// read until the second.
@@ -148,6 +150,9 @@ func (g *Graph) blocks() []*block {
 			if b := of[a]; b != nil {
 				b.last = end
 			}
+		}
+		if v.Op == op.AllReduceDone || v.Op == op.AllGatherDone {
+			delete(exchanges, v.Args[0])
 		}
 		if v.Slot.Place != Arena {
 			continue
@@ -167,6 +172,12 @@ func (g *Graph) blocks() []*block {
 		b.last = max(b.last, end)
 		b.values = append(b.values, v)
 		of[v] = b
+		if v.Op == op.AllReduceStart || v.Op == op.AllGatherStart {
+			exchanges[v] = b
+		}
+	}
+	for _, b := range exchanges {
+		b.last = len(g.Values) - 1
 	}
 	return list
 }

@@ -402,3 +402,39 @@ func TestScheduleFreesEarly(t *testing.T) {
 		t.Errorf("peak of %d bytes, want at most %d", got, want)
 	}
 }
+
+// TestExchangeSlots: what an exchange sends keeps its memory until the sums are there, and
+// to the end if nothing waits for them: other ranks may read it until then.
+func TestExchangeSlots(t *testing.T) {
+	a := op.Attr{AllReduce: &op.AllReduce{Group: 1, Ranks: 3, Shards: 3, Scale: 1, Wire: f32, Shapes: []op.Shape{{64}}}}
+	for _, waits := range []bool{true, false} {
+		b := build()
+		x := b.param(f32, 64)
+		sent := b.op(op.AllReduceStart, a, x)
+		after := b.op(op.AllReduceStart, a, b.do(op.Neg, x), sent)
+		if waits {
+			b.Output(b.op(op.AllReduceDone, a, sent), -1)
+		}
+		b.Output(b.op(op.AllReduceDone, a, after), -1)
+		y := x
+		for range 3 {
+			y = b.op(op.Concat, op.Attr{Axes: []int{0}}, b.do(op.Exp, y), y)
+		}
+		b.Output(b.op(op.Sum, op.Attr{Axes: []int{0}}, y), -1)
+		if err := Optimize(b.Graph, Options{Check: true}); err != nil {
+			t.Fatal(err)
+		}
+		var send *block
+		for _, k := range b.Graph.blocks() {
+			if k.values[0].Op == op.AllReduceStart && (send == nil || k.first < send.first) {
+				send = k
+			}
+		}
+		if send == nil {
+			t.Fatalf("no exchange lies in the arena:\n%v", b.Graph)
+		}
+		if last := len(b.Graph.Values) - 1; waits == (send.last == last) {
+			t.Errorf("waits %v: what is sent has memory until value %d of %d:\n%v", waits, send.last, last, b.Graph)
+		}
+	}
+}
