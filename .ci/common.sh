@@ -6,7 +6,13 @@ export CGO_ENABLED=0
 # fifth less processor time. Tests do not get that from the environment.
 export GOFLAGS="-vet=off -toolexec=$PWD/.ci/toolexec"
 nested='keras/serving/grpc keras/distribution/mpi' # modules
-staticcheck() { go run honnef.co/go/tools/cmd/staticcheck@v0.7.0 -checks inherit,-ST1005 "$@"; }
+# The tool is built once, without cgo.
+staticcheck() {
+  local version=v0.7.0
+  local at=/tmp/mezzo-ci-staticcheck-$version
+  [ -x "$at/staticcheck" ] || GOBIN=$at CGO_ENABLED=0 GOOS= GOARCH= go install honnef.co/go/tools/cmd/staticcheck@$version
+  "$at/staticcheck" -checks inherit,-ST1005 "$@"
+}
 # needs COMMAND PACKAGE: installs a package for a command if it can. Scripts that run at
 # the same time take turns: apt-get fails while another one has its lock.
 needs() {

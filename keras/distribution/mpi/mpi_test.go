@@ -79,7 +79,7 @@ func TestMain(m *testing.M) {
 
 // signals sends a signal to rank 1 in the middle of calls.
 func signals(g *distribution.Group, s syscall.Signal) error {
-	g.SetTimeout(time.Second / 2)
+	g.SetTimeout(2 * time.Second) // longer than a busy machine lets a process wait
 	buffers := [2][]byte{make([]byte, 300*g.Size()), make([]byte, 300*g.Size())}
 	for i := range 1000 {
 		if i == 100 && g.Rank() == 1 {
@@ -94,7 +94,7 @@ func signals(g *distribution.Group, s syscall.Signal) error {
 
 // differs has rank 1 do something else than the others.
 func differs(g *distribution.Group, f func() error) error {
-	g.SetTimeout(time.Second / 2)
+	g.SetTimeout(2 * time.Second) // longer than a busy machine lets a process wait
 	if err := g.Barrier(); err != nil {
 		return err
 	}
