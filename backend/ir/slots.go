@@ -146,13 +146,13 @@ func (g *Graph) blocks() []*block {
 		if v.Split {
 			splits[v] = start
 		}
+		if v.Op == op.AllReduceDone || v.Op == op.AllGatherDone {
+			delete(exchanges, v.Args[0])
+		}
 		for _, a := range v.Args {
 			if b := of[a]; b != nil {
 				b.last = end
 			}
-		}
-		if v.Op == op.AllReduceDone || v.Op == op.AllGatherDone {
-			delete(exchanges, v.Args[0])
 		}
 		if v.Slot.Place != Arena {
 			continue
