@@ -247,7 +247,8 @@ func (c *capture) derive(t *Tensor, owner *Variable, what string) {
 	for _, s := range inner.sources {
 		h.from = append(h.from, s.variable)
 	}
-	h.key = string(inner.graph.AppendKey(nil))
+	// A program of other settings may round in another way.
+	h.key = string(inner.graph.AppendKey(fmt.Appendf(nil, "%v ", currentSettings())))
 	if i := slices.IndexFunc(owner.folded, h.same); i >= 0 {
 		h = owner.folded[i]
 	} else {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -362,5 +363,40 @@ func TestAssignedWhileRecorded(t *testing.T) {
 	}
 	if got := values(t, held); !slices.Equal(got, before) {
 		t.Errorf("the value from before the steps is %v, want %v", got, before)
+	}
+}
+
+// TestFoldBits: a kernel that was folded before policy.SetBits is not used after it.
+func TestFoldBits(t *testing.T) {
+	if !backend.Folds() || !backend.Keeps(backend.ShadowWeights) {
+		t.Skip("tests what MEZZO_SKIP leaves out")
+	}
+	c := foldCases[0]
+	m, x := newFoldModel(c, dtype.Float32, dtype.Float32), foldInput(c, dtype.Float32)
+	fn := folding(m.call, true)
+	names := func() (all []string) {
+		must[T](t)(fn.Call(ctx, x))
+		for _, k := range must[[]tensor.Copy](t)(fn.Copies(x)) {
+			if strings.Contains(k.Name, "folded") {
+				all = append(all, fmt.Sprintf("%s at %p", k.Name, &k.Data[0]))
+			}
+		}
+		return all
+	}
+	fast := names()
+	defer backend.SetBits(backend.SetBits(backend.PortableBits))
+	portable := names()
+	if len(fast) == 0 || len(portable) != len(fast) {
+		t.Fatalf("got the copies %v, then %v", fast, portable)
+	}
+	for _, k := range portable {
+		if slices.Contains(fast, k) {
+			t.Errorf("%s was folded before", k)
+		}
+	}
+	other := newFoldModel(c, dtype.Float32, dtype.Float32)
+	want := must[[]byte](t)(must[T](t)(folding(other.call, true).Call(ctx, x)).Bytes())
+	if got := must[[]byte](t)(must[T](t)(fn.Call(ctx, x)).Bytes()); !slices.Equal(got, want) {
+		t.Error("other bits than of a model that was made after it")
 	}
 }
