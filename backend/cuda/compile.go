@@ -74,11 +74,15 @@ type pending struct {
 	product     runner // instead of a kernel
 	exchange    *exchange
 	waits       bool // for the exchange; else it begins
+	moved       int  // bytes that it reads and writes, if those are not values
 }
 
-// bytes is the size of the values that a call reads and writes.
+// bytes is the size of what a call reads and writes.
 func (c pending) bytes() int {
-	n := 0
+	n := c.moved
+	if n > 0 {
+		return n
+	}
 	for i, a := range c.args {
 		if v, ok := a.(*ir.Value); ok && !slices.Contains(c.args[:i], a) {
 			n += v.Type.Bytes()
@@ -327,7 +331,13 @@ func (b *builder) word(a any) uint64 {
 	case tableAt:
 		return uint64(p.memory) + uint64(a)
 	case behind:
-		return b.word(a.v) + uint64(a.bytes)
+		patches := len(p.patches)
+		w := b.word(a.v)
+		if len(p.patches) > patches { // an address of Run
+			p.patches[patches].offset += a.bytes
+			return 0
+		}
+		return w + uint64(a.bytes)
 	case faultWord:
 		return uint64(p.device.fault)
 	case *ir.Value:

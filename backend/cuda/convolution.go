@@ -193,9 +193,14 @@ func (b *builder) libraryConvolution(v *ir.Value, p cudnn.Problem, f following) 
 		b.turn(v, v, out, rows, p.OutChannels, size)
 		return true, false
 	}
-	// A sum of one number each rounds to another type.
 	kept, _ := box(v, []int{rows, p.OutChannels}, []int{1, rows})
-	folded, _ := box(v, nil, nil)
-	b.reduction(v, true, p.Type.String(), elements, 1, []any{out, v, int(v.Type.DType), sum, 1, 1, 1.0}, kept, folded)
+	b.convert(v, out, p.Type, kept)
 	return true, false
+}
+
+// convert rounds the numbers of a type that lie in a box to the type of v: a sum of one
+// number each does.
+func (b *builder) convert(v *ir.Value, from any, t dtype.DType, kept []any) {
+	folded, _ := box(v, nil, nil)
+	b.reduction(v, true, t.String(), v.Type.Shape.Size(), 1, []any{from, v, int(v.Type.DType), sum, 1, 1, 1.0}, kept, folded)
 }

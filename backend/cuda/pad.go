@@ -79,8 +79,15 @@ func (b *builder) resize(v *ir.Value, t dtype.DType, from, to any, matrices, row
 
 // begins is the power of two that the address of a parameter is a multiple of.
 func (b *builder) begins(a any) int {
-	if v, ok := a.(*ir.Value); ok {
-		return b.alignment(v)
+	switch a := a.(type) {
+	case *ir.Value:
+		return b.alignment(a)
+	case behind:
+		n := b.alignment(a.v)
+		for a.bytes%n != 0 {
+			n /= 2
+		}
+		return n
 	}
 	return 256
 }

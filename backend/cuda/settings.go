@@ -5,6 +5,8 @@ package cuda
 import (
 	"fmt"
 	"os"
+
+	"github.com/mezzo-ml/mezzo/backend"
 )
 
 // settings are how programs are computed and started, each from an environment variable
@@ -38,6 +40,10 @@ type settings struct {
 	// graphs has a run with the same buffers as before be the launch of one
 	// captured graph: MEZZO_CUDA_GRAPHS.
 	graphs bool
+	// wgrad is the algorithm of MEZZO_ALGORITHM for gradients of kernels, or "": see
+	// byIm2col. columns is what is taken for maxColumns, for tests.
+	wgrad   string
+	columns int
 }
 
 func readSettings() (settings, error) {
@@ -54,5 +60,6 @@ func readSettings() (settings, error) {
 			return s, fmt.Errorf("cuda: %s: got %q, want 0 or 1", name, value)
 		}
 	}
+	s.wgrad = backend.ForcedAlgorithm("wgrad")
 	return s, nil
 }

@@ -157,6 +157,12 @@ func (b *builder) conv(v *ir.Value, f following) (bool, error) {
 			return done, nil
 		}
 	}
+	if g, ok := b.im2colOf(v, in, result, window); ok {
+		if f == (following{}) {
+			b.byColumns(v, g)
+		}
+		return f == (following{}), nil
+	}
 	geometry := windows(v.Attr, in, result, window)
 	if groups > 1 && min(cg, og) < fewChannels || max(taps*cg, taps*og, pixels, inputs) >= 1<<31 {
 		if f != (following{}) {

@@ -54,7 +54,7 @@ var units = map[string][]string{
 	"dense":      {"types.h", "fold.h", "dense.cu"},
 	"eight":      {"types.h", "eight.h", "eight.cu"},
 	"functions":  {"types.h", "eight.h", "functions.cu"},
-	"gemm":       {"types.h", "fold.h", "window.h", "tensor.h", "tile.h", "gemm.cu", "resize.cu"},
+	"gemm":       {"types.h", "fold.h", "window.h", "tensor.h", "tile.h", "gemm.cu", "resize.cu", "im2col.cu"},
 	"move":       {"types.h", "random.h", "move.cu", "random.cu"},
 	"recurrent":  {"types.h", "fold.h", "recurrent.cu"},
 	"reduce":     {"types.h", "fold.h", "reduce.cu"},
