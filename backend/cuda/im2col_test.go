@@ -94,7 +94,7 @@ func TestIm2colReused(t *testing.T) {
 		r := rand.New(rand.NewPCG(7, 8))
 		var in, wants, magnitudes [][]float64
 		var outs []*ir.Value
-		for _, name := range []string{"image", "odd", "cube", "image"} {
+		for _, name := range []string{"image", "odd", "cube", "sequence"} {
 			c := convolutions[slices.IndexFunc(convolutions, func(c convolution) bool { return c.name == name })]
 			of, y := c.graph(t, op.ConvKernelGrad, dt, "")
 			second := of.params[1].Shape

@@ -84,9 +84,9 @@ var interpretedRuns = []struct {
 	libraries                bool
 	tests                    string
 }{
-	{90, 80, false, "^(TestConformance|TestAttention|TestPadding|TestTogether|TestWaiting|TestDroppedSum)$"},
+	{90, 80, false, "^(TestConformance|TestAttention|TestPadding|TestTogether|TestWaiting|TestDroppedSum|TestMaxPool)$"},
 	{90, 80, false, "^TestConvolution$/exact=false/float32"},
-	{90, 80, true, "^TestEight"},
+	{90, 80, true, "^(TestEight|TestIm2colReused)"},
 	{75, 70, false, "^TestConformance$/^(MatMul|Conv|Attention|RNN)/^float"},
 }
 

@@ -142,6 +142,12 @@ func (b *builder) followed(v *ir.Value) error {
 		}
 	}
 	own := v.Op.Info().Args
+	if reluPool(v) {
+		u := &ir.Value{Op: v.Op, Attr: v.Attr, Args: v.Args[:own], Path: v.Path, Type: v.Type, Slot: v.Slot}
+		if b.pos[u] = b.pos[v]; b.inPlace(v, u) {
+			return b.pooling(u, true)
+		}
+	}
 	u := &ir.Value{Op: v.Op, Attr: v.Attr, Args: v.Args[:own], Path: v.Path, Slot: v.Slot}
 	u.Type = op.Type{DType: v.Attr.DType, Shape: v.Type.Shape}
 	u.Attr.Body = nil

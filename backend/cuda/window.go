@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/ptx"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -64,12 +65,35 @@ func (b *builder) window(v *ir.Value, name string, shape op.Shape, geometry []an
 	return nil
 }
 
-func (b *builder) pool(v *ir.Value) error {
+func (b *builder) pool(v *ir.Value) error { return b.pooling(v, false) }
+
+// fourChannels is how a pooling is called that takes four channels at a time, if they lie
+// together in all operands and have one type: the names of its kernels go on so.
+func (b *builder) fourChannels(v *ir.Value, shape op.Shape, geometry []any) (s op.Shape, name string) {
+	t := v.Type.DType
+	last := len(shape) - 1
+	four := shape[last]%4 == 0 && (t.Is16() || t == dtype.Float32)
+	for _, x := range append([]*ir.Value{v}, v.Args...) {
+		four = four && x.Type.DType == t && b.alignment(x)%(4*t.Size()) == 0
+	}
+	if !four {
+		return shape, ""
+	}
+	s = slices.Clone(shape)
+	s[last] /= 4
+	geometry[1] = s[last]
+	return s, "four_"
+}
+
+// pooling makes the calls of a pooling, and with relu, of the gradient of a ReLU before.
+func (b *builder) pooling(v *ir.Value, relu bool) error {
 	x, out := v.Args[0].Type.Shape, v.Type.Shape
 	to := int(v.Type.DType)
 	switch v.Op {
 	case op.MaxPool:
-		return b.window(v, "max_pool_", out, windows(v.Attr, x, out, v.Attr.Window), v.Args[0], v)
+		geometry := windows(v.Attr, x, out, v.Attr.Window)
+		s, four := b.fourChannels(v, out, geometry)
+		return b.window(v, "max_pool_"+four, s, geometry, v.Args[0], v)
 	case op.MaxPoolGradGrad:
 		return b.window(v, "max_pool_take_", out, windows(v.Attr, x, out, v.Attr.Window), v.Args[0], v.Args[1], v)
 	case op.AvgPool:
@@ -85,11 +109,31 @@ func (b *builder) pool(v *ir.Value) error {
 		overlap = overlap || outputs > 1 && stride <= (size-1)*dilation
 		covered = covered && (dilation == 1 || size == 1) && (stride <= size || outputs <= 1) && low >= 0 && (outputs-1)*stride+size-low >= in
 	}
+	above := 0
+	if relu {
+		above = 1
+	}
 	if overlap {
-		return b.window(v, "max_pool_grad_", x, geometry, v.Args[0], v.Args[1], v, to)
+		return b.window(v, "max_pool_grad_", x, geometry, v.Args[0], v.Args[1], v, to, above)
 	}
 	if !covered {
 		b.fill(v, 0)
 	}
-	return b.window(v, "max_pool_spread_", g, geometry, v.Args[0], v.Args[1], v, to)
+	s, four := b.fourChannels(v, g, geometry)
+	if four != "" {
+		return b.window(v, "max_pool_spread_"+four, s, geometry, v.Args[0], v.Args[1], v, above)
+	}
+	return b.window(v, "max_pool_spread_", g, geometry, v.Args[0], v.Args[1], v, to, above)
+}
+
+// reluPool reports whether all that v does with the gradient of a maximum is to keep it
+// where the pooling's input is above 0, as the gradient of a ReLU before it does.
+func reluPool(v *ir.Value) bool {
+	body := v.Attr.Body
+	if v.Op != op.MaxPoolGrad || len(body.Code) != 2 || len(body.Inputs) != 3 || len(v.Args) != 4 || len(body.ExtraOutputs) > 0 || v.Args[3] != v.Args[0] || v.Attr.DType != v.Type.DType {
+		return false
+	}
+	zero, above, where := v.Args[2], body.Code[0], body.Code[1]
+	return zero.Op == op.Const && zero.Attr.Data == nil && zero.Attr.Value == 0 && zero.Type.DType == v.Args[0].Type.DType &&
+		above.Op == op.Greater && above.Args[0] == 2 && above.Args[1] == 1 && where.Op == op.Where && where.DType == v.Type.DType && where.Args == [...]int32{3, 0, 1}
 }

@@ -134,26 +134,76 @@ template <class T> INLINE void max_pool_take(const T *in, const T *from, T *out,
 }
 
 // max_pool_grad: where windows overlap an input finds those that it is the maximum of;
-// max_pool_spread: where they do not, a window writes all of its inputs.
-template <class T> INLINE void max_pool_grad(const T *in, const T *g, void *out, i64 type, i64 images, const Frame &w) {
+// max_pool_spread: where they do not, a window writes all of its inputs. With relu the
+// gradient is that of a ReLU before the pooling: of inputs that are not above 0 it is 0.
+template <class T> INLINE void max_pool_grad(const T *in, const T *g, void *out, i64 type, i64 relu, i64 images, const Frame &w) {
 	typedef typename Wide<T>::type W;
 	EACH_OF(INPUTS * w.c) {
 		DIGITS_OF(i, p, q, r, ch)
 		const T *from = in + image * INPUTS * w.c + ch;
+		const int own = (p * w.i1 + q) * w.i2 + r;
 		W sum = 0;
-		EACH_OUTPUT(p, q, r, x, y, z)
-			if (best(from, w, x, y, z) == (p * w.i1 + q) * w.i2 + r) sum += get(g, (image * OUTPUTS + (x * w.o1 + y) * w.o2 + z) * w.c + ch);
+		if (!relu || get(from, (i64)own * w.c) > 0)
+			EACH_OUTPUT(p, q, r, x, y, z)
+				if (best(from, w, x, y, z) == own) sum += get(g, (image * OUTPUTS + (x * w.o1 + y) * w.o2 + z) * w.c + ch);
 		put(out, type, image * INPUTS * w.c + i, sum);
 	}
 }
-template <class T> INLINE void max_pool_spread(const T *in, const T *g, void *out, i64 type, i64 images, const Frame &w) {
+template <class T> INLINE void max_pool_spread(const T *in, const T *g, void *out, i64 type, i64 relu, i64 images, const Frame &w) {
 	typedef typename Wide<T>::type W;
 	EACH_OF(OUTPUTS * w.c) {
 		DIGITS_OF(i, x, y, z, ch)
 		const i64 channel = image * INPUTS * w.c + ch;
 		const int found = best(in + channel, w, x, y, z);
-		const W v = get(g, image * OUTPUTS * w.c + i);
+		const W v = !relu || (found >= 0 && get(in, channel + (i64)found * w.c) > 0) ? get(g, image * OUTPUTS * w.c + i) : (W)0;
 		EACH_INPUT(x, y, z, at) put(out, type, channel + (i64)at * w.c, at == found ? v : (W)0);
+	}
+}
+
+// Four channels that lie together, for which a thread finds its place once: w counts them
+// as one.
+template <class T> struct alignas(4 * sizeof(T)) Four { T v[4]; };
+template <class T> struct Best {
+	int found[4];
+	typename Wide<T>::type top[4];
+	Four<T> kept;
+};
+template <class T> INLINE void best_of_four(const Four<T> *in, const Frame &w, int x, int y, int z, Best<T> &m) {
+	typedef typename Wide<T>::type W;
+	for (int k = 0; k < 4; k++) m.found[k] = -1, m.top[k] = 0, lowest(m.kept.v, k);
+	EACH_INPUT(x, y, z, at) {
+		const Four<T> f = in[(i64)at * w.c];
+		for (int k = 0; k < 4; k++) {
+			const W v = get(f.v, k);
+			if (m.found[k] < 0 || (!nan_wins(m.top[k]) && (v > m.top[k] || nan_wins(v)))) m.found[k] = at, m.top[k] = v, m.kept.v[k] = f.v[k];
+		}
+	}
+}
+template <class T> INLINE void max_pool_four(const Four<T> *in, Four<T> *out, i64 images, const Frame &w) {
+	EACH_OF(OUTPUTS * w.c) {
+		DIGITS_OF(i, x, y, z, ch)
+		Best<T> m;
+		best_of_four(in + image * INPUTS * w.c + ch, w, x, y, z, m);
+		out[image * OUTPUTS * w.c + i] = m.kept;
+	}
+}
+template <class T> INLINE void max_pool_spread_four(const Four<T> *in, const Four<T> *g, Four<T> *out, i64 relu, i64 images, const Frame &w) {
+	EACH_OF(OUTPUTS * w.c) {
+		DIGITS_OF(i, x, y, z, ch)
+		const i64 channel = image * INPUTS * w.c + ch;
+		Best<T> m;
+		best_of_four(in + channel, w, x, y, z, m);
+		const Four<T> v = g[image * OUTPUTS * w.c + i];
+		for (int k = 0; k < 4; k++)
+			if (relu && !(m.top[k] > 0)) m.found[k] = -1;
+		EACH_INPUT(x, y, z, at) {
+			Four<T> o;
+			for (int k = 0; k < 4; k++) {
+				zero(o.v, k);
+				if (at == m.found[k]) o.v[k] = v.v[k];
+			}
+			out[channel + (i64)at * w.c] = o;
+		}
 	}
 }
 
@@ -201,12 +251,18 @@ template <class T> INLINE void avg_pool_grad(const T *g, void *out, i64 type, i6
 	KERNEL(max_pool_##S) \
 	extern "C" __global__ void max_pool_take_##S(const T *in, const T *from, T *out, FRAME) { max_pool_take(in, from, out, n, MAKE_FRAME); } \
 	KERNEL(max_pool_take_##S) \
-	extern "C" __global__ void max_pool_grad_##S(const T *in, const T *g, void *out, i64 type, FRAME) { max_pool_grad(in, g, out, type, n, MAKE_FRAME); } \
+	extern "C" __global__ void max_pool_grad_##S(const T *in, const T *g, void *out, i64 type, i64 relu, FRAME) { max_pool_grad(in, g, out, type, relu, n, MAKE_FRAME); } \
 	KERNEL(max_pool_grad_##S) \
-	extern "C" __global__ void max_pool_spread_##S(const T *in, const T *g, void *out, i64 type, FRAME) { max_pool_spread(in, g, out, type, n, MAKE_FRAME); } \
+	extern "C" __global__ void max_pool_spread_##S(const T *in, const T *g, void *out, i64 type, i64 relu, FRAME) { max_pool_spread(in, g, out, type, relu, n, MAKE_FRAME); } \
 	KERNEL(max_pool_spread_##S) \
 	extern "C" __global__ void avg_pool_##S(const T *in, void *out, i64 type, FRAME) { avg_pool(in, out, type, n, MAKE_FRAME); } \
 	KERNEL(avg_pool_##S) \
 	extern "C" __global__ void avg_pool_grad_##S(const T *g, void *out, i64 type, FRAME) { avg_pool_grad(g, out, type, n, MAKE_FRAME); } \
 	KERNEL(avg_pool_grad_##S)
 FOR_FLOATS(WINDOW)
+#define FOURS(T, S) \
+	extern "C" __global__ void max_pool_four_##S(const Four<T> *in, Four<T> *out, FRAME) { max_pool_four(in, out, n, MAKE_FRAME); } \
+	KERNEL(max_pool_four_##S) \
+	extern "C" __global__ void max_pool_spread_four_##S(const Four<T> *in, const Four<T> *g, Four<T> *out, i64 relu, FRAME) { max_pool_spread_four(in, g, out, relu, n, MAKE_FRAME); } \
+	KERNEL(max_pool_spread_four_##S)
+FOURS(f16, float16) FOURS(bf16, bfloat16) FOURS(float, float32)
