@@ -188,5 +188,6 @@ API cublasLtMatmul(void *, void *desc, const void *alpha, const void *a, void *l
 		}
 		return 0;
 	};
-	return fakecuda_submit(stream, "cublasLtMatmul", &work) ? 14 : SUCCESS;
+	const double k = ta ? x.rows : x.columns;
+	return fakecuda_submit(stream, "cublasLtMatmul", 2.0 * z.batch * z.rows * z.columns * k, extent(x) + extent(y) + extent(z) * (addend ? 2 : 1), &work) ? 14 : SUCCESS;
 }

@@ -220,7 +220,9 @@ static int run(int operation, void *h, const void *alpha, Operand x, Operand w, 
 		convolve(operation, x, w, y, c, zero, last);
 		return 0;
 	};
-	return fakecuda_submit(((Handle *)h)->stream, operation == FORWARD ? "cudnnConvolutionForward" : operation == BACKWARD_DATA ? "cudnnConvolutionBackwardData" : "cudnnConvolutionBackwardFilter", &work) ? EXECUTION_FAILED : SUCCESS;
+	auto size = [](const Operand &a) { double n = 1; for (auto i : a.t.sizes) n *= i; return n; };
+	const double operations = 2 * size(y) * size(w) / w.t.sizes[0];
+	return fakecuda_submit(((Handle *)h)->stream, operation == FORWARD ? "cudnnConvolutionForward" : operation == BACKWARD_DATA ? "cudnnConvolutionBackwardData" : "cudnnConvolutionBackwardFilter", operations, (size(x) + size(w) + size(y)) * size_of(x.t.type), &work) ? EXECUTION_FAILED : SUCCESS;
 }
 API cudnnConvolutionForward(void *h, const void *alpha, void *dx, const void *x, void *dw, const void *w, void *c, int algorithm, void *workspace, size_t bytes, const void *beta, void *dy, void *y) {
 	return run(FORWARD, h, alpha, {*(Tensor *)dx, x}, {*(Tensor *)dw, w}, {*(Tensor *)dy, y}, *(Convolution *)c, algorithm, workspace, bytes, beta);

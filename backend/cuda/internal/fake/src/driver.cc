@@ -16,8 +16,8 @@
 // stream gets there, as systems do whose GPU reads pageable memory itself.
 // FAKECUDA_DRY=1 computes nothing and has memory without contents (reads are zeros), so
 // that models of full size run; lines of FAKECUDA_LAUNCHES then have the grid, the
-// block and the parameters behind a kernel's name, those of a library only its call,
-// and "graph" and "end" stand around what is launched as one graph.
+// block and the parameters behind a kernel's name, those of a library its call with the
+// floating-point operations and the bytes of the operands, and "graph" and "end" stand around what is launched as one graph.
 // FAKECUDA_FAULT has kernels, or calls of a library, of that name end with an
 // illegal address: all that comes later fails with it.
 // Several streams may be captured into one graph: see Graph in streams.h.
@@ -360,10 +360,10 @@ static bool faults(const std::string &name) {
 // What the fake libraries need: work for a stream, whether memory exists, and the
 // current device. fakecuda_wait is for work that waits for other processes or threads:
 // fakecuda_begin has the next such work of an owner begin.
-extern "C" __attribute__((visibility("default"))) int fakecuda_submit(void *stream, const char *call, Work *work) {
+extern "C" __attribute__((visibility("default"))) int fakecuda_submit(void *stream, const char *call, double operations, double bytes, Work *work) {
 	LOCKED;
 	if (((Stream *)stream)->device != current) return INVALID_HANDLE;
-	if (dry()) return put_work((Stream *)stream, [=] { note(call); return SUCCESS; });
+	if (dry()) return put_work((Stream *)stream, [=] { note(std::string(call) + " " + std::to_string((uint64_t)operations) + " " + std::to_string((uint64_t)bytes)); return SUCCESS; });
 	return put_work((Stream *)stream, faults(call) ? [] { return (CUresult)ILLEGAL_ADDRESS; } : *work);
 }
 extern "C" __attribute__((visibility("default"))) int fakecuda_wait(void *stream, const char *call, const void *owner, Work *work) {

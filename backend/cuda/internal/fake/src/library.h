@@ -14,8 +14,9 @@
 #pragma weak fakecuda_submit
 #pragma weak fakecuda_inside
 
-// fakecuda_submit has a call do something when a stream of the current device comes to it.
-extern "C" int fakecuda_submit(void *stream, const char *call, std::function<int()> *work);
+// fakecuda_submit has a call do something when a stream of the current device comes to it:
+// so many floating-point operations, with operands of so many bytes.
+extern "C" int fakecuda_submit(void *stream, const char *call, double operations, double bytes, std::function<int()> *work);
 // fakecuda_inside reports whether memory of the device lies there.
 extern "C" int fakecuda_inside(const void *p, size_t n);
 
