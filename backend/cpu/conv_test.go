@@ -292,3 +292,34 @@ func TestConvEpilogue(t *testing.T) {
 		}
 	})
 }
+
+// TestDepthwiseChannels: depthwise convolutions of any number of channels are those of portable
+// Go, also where pixels fill a vector together, and with a bias and a relu they have the bits of
+// separate operations.
+func TestDepthwiseChannels(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(41, 42))
+		for _, channels := range []int{2, 3, 4, 8, 16, 24, 32, 48} {
+			for _, stride := range []int{1, 2} {
+				for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
+					size, pad := []int{stride, stride}, []int{1, 1}
+					a := op.Attr{Stride: size, Dilation: []int{1, 1}, Low: pad, High: pad, Groups: channels}
+					x, w, b := randomArray(rng, d, 2, 7, 13, channels), randomArray(rng, d, 3, 3, 1, channels), randomArray(rng, d, channels)
+					what := fmt.Sprint(d, " ", channels, " channels, stride ", stride)
+					got := eval(t, op.Conv, a, x, w)
+					near(t, what, got, portable(t, op.Conv, a, x, w).values(), 8*3)
+
+					g := ir.New(3)
+					y := record(t, g, op.Conv, a, param(t, g, 0, x.Type), param(t, g, 1, w.Type))
+					g.Output(record(t, g, op.Relu, op.Attr{}, record(t, g, op.Add, op.Attr{}, y, param(t, g, 2, b.Type))), -1)
+					p := plan(t, g)
+					out := output(t, p, []driver.Buffer{&Buffer{storage: x.data}, &Buffer{storage: w.data}, &Buffer{storage: b.data}}, 1, nil)
+					want := eval(t, op.Relu, op.Attr{}, eval(t, op.Add, op.Attr{}, got, b))
+					if !bytes.Equal(out, want.data) {
+						t.Errorf("%s: with a bias and a relu it has other bits than one after the other", what)
+					}
+				}
+			}
+		}
+	})
+}

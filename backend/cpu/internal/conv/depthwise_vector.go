@@ -52,6 +52,9 @@ func newDepthwiseVector(b *exec.Builder, v *ir.Value, c convolution, set *gemm.S
 	p.stored = gemm.ElementOf[k.from]
 	p.element = p.stored
 	k.padded = 4 * tiling.RoundUp(k.channels, window.VectorChannels)
+	if !k.grad && window.VectorChannels%k.channels == 0 {
+		k.times = window.VectorChannels / k.channels
+	}
 	k.cutAll()
 	k.add.depthwiseVector = k
 	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil && !k.grad
@@ -119,6 +122,9 @@ func (k *depthwiseVector) limits(r *exec.Run) {
 	for i := rowBias + n; i < len(row); i++ {
 		row[i] = negativeZero
 	}
+	for i := 1; i < k.times; i++ {
+		copy(row[rowBias+i*k.channels:], row[rowBias:][:k.channels])
+	}
 }
 
 func (k *depthwiseVector) Run(r *exec.Run) {
@@ -168,15 +174,15 @@ func (k *depthwiseVector) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 	if k.direct && !p.copied && k.set.DepthwiseRow != nil {
 		k.eachBox(phase, &b, func(x unsafe.Pointer, places []int64, n, xs int, at, ds int) {
-			k.set.DepthwiseRow(n, len(places)/2, unsafe.Pointer(unsafe.SliceData(places)), x, xs, unsafe.Pointer(&r.Shared[0]), bias, unsafe.Add(d, at), ds, k.channels)
+			k.row(n, places, x, xs, unsafe.Pointer(&r.Shared[0]), bias, unsafe.Add(d, at), ds)
 		}, row, ld)
 		return
 	}
 	k.eachRow(r, w, p, &b, func(y int) {
 		k.eachRegion(phase, &b, y, func(x unsafe.Pointer, places []int64, from, n int) {
 			to := unsafe.Add(d, y%group*row+from*ld)
-			if whole := k.set.DepthwiseRow; whole != nil {
-				whole(n, len(places)/2, unsafe.Pointer(unsafe.SliceData(places)), x, p.move[2]*b.pixel, unsafe.Pointer(&r.Shared[0]), bias, to, ld, k.channels)
+			if k.set.DepthwiseRow != nil {
+				k.row(n, places, x, p.move[2]*b.pixel, unsafe.Pointer(&r.Shared[0]), bias, to, ld)
 				return
 			}
 			for c := 0; c < k.channels; c += window.VectorChannels {
@@ -189,6 +195,20 @@ func (k *depthwiseVector) Chunk(r *exec.Run, w *exec.Worker, i int) {
 			k.putBand(r, w, p, &band{image: b.image, z: b.z, y: b.y + y + 1 - rows, rows: rows}, d)
 		}
 	})
+}
+
+// row computes n pixels by DepthwiseRow. Pixels that follow each other in memory and fill a
+// vector together are a single one of more channels, for which kernels and bias are repeated.
+func (k *depthwiseVector) row(n int, places []int64, x unsafe.Pointer, xs int, y, bias, d unsafe.Pointer, ds int) {
+	taps, at, pixel := len(places)/2, unsafe.Pointer(unsafe.SliceData(places)), 4*k.channels
+	if times := k.times; times > 1 && xs == pixel && ds == pixel {
+		whole := n / times
+		k.set.DepthwiseRow(whole, taps, at, x, times*pixel, y, bias, d, times*pixel, times*k.channels)
+		n, x, d = n%times, unsafe.Add(x, whole*times*pixel), unsafe.Add(d, whole*times*pixel)
+	}
+	if n > 0 {
+		k.set.DepthwiseRow(n, taps, at, x, xs, y, bias, d, ds, k.channels)
+	}
 }
 
 // groupOf returns the rows of a phase that are stored together: their sums stay in L1.

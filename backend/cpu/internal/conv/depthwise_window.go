@@ -18,6 +18,7 @@ type windowRegions struct {
 	*implicitGEMM
 	regions [][]windowRegion // by phase
 	padded  int              // bytes of a row of kernels or sums
+	times   int              // that the kernels are repeated in their rows, or 0
 	widen   widenKernels
 }
 
@@ -143,6 +144,9 @@ func (k *widenKernels) Chunk(r *exec.Run, _ *exec.Worker, row int) {
 		copy(to, r.Values[k.b][row*n:(row+1)*n])
 	}
 	clear(to[4*k.dstAll:])
+	for i := 1; i < k.times; i++ {
+		copy(to[4*i*k.dstAll:], to[:4*k.dstAll])
+	}
 }
 
 // bandOf returns band i of a phase. Its source is copied later, by eachRow.

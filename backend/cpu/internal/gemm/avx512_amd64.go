@@ -446,6 +446,11 @@ func f32AVX512CopyInner13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer,
 //go:noescape
 func f32AVX512CopyInner14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 
+// f32AVX512Tall is a TallKernel of 14 rows and 32 columns.
+//
+//go:noescape
+func f32AVX512Tall(n int, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, bias unsafe.Pointer, least unsafe.Pointer, d unsafe.Pointer, ldd int)
+
 // dotsF324AVX512 is Dots of 4 rows of float32.
 //
 //go:noescape

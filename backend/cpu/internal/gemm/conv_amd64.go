@@ -216,10 +216,10 @@ func rowRunsNarrow13AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, l
 //go:noescape
 func rowRunsNarrow14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
-// depthwiseAVX512 is Depthwise of 32 channels for AVX-512.
+// depthwiseRowAVX512 is a DepthwiseRow for AVX-512.
 //
 //go:noescape
-func depthwiseAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+func depthwiseRowAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, bias unsafe.Pointer, d unsafe.Pointer, ds int, channels int)
 
 // depthwiseAddAVX512 is DepthwiseAdd of 32 channels for AVX-512.
 //

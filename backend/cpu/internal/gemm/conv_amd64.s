@@ -31,6 +31,15 @@ next: \
 	JNZ run; \
 	END_C(add, store)
 
+// LOAD_DEPTHWISE_TAP loads 32 channels of the next tap's kernel to Z8 and Z9, and its distance to BX.
+#define LOAD_DEPTHWISE_TAP \
+	MOVQ 8(R10), BX; \
+	ADDQ y+40(FP), BX; \
+	VMOVUPS (BX), Z8; \
+	VMOVUPS 64(BX), Z9; \
+	MOVQ (R10), BX; \
+	ADDQ $16, R10
+
 // LOAD_WINDOW_ARGS loads the arguments of Windows: CX is n, AX taps, R8 at, SI x, R9 xs, BX y, R10 ys, DI d, R11 ds; K1 and K2 mask the channels.
 #define LOAD_WINDOW_ARGS \
 	MOVQ n+0(FP), CX; \
@@ -46,15 +55,6 @@ next: \
 	KMOVW DX, K1; \
 	SHRQ $16, DX; \
 	KMOVW DX, K2
-
-// LOAD_DEPTHWISE_TAP loads 32 channels of the next tap's kernel to Z8 and Z9, and its distance to BX.
-#define LOAD_DEPTHWISE_TAP \
-	MOVQ 8(R10), BX; \
-	ADDQ y+40(FP), BX; \
-	VMOVUPS (BX), Z8; \
-	VMOVUPS 64(BX), Z9; \
-	MOVQ (R10), BX; \
-	ADDQ $16, R10
 
 // LOAD_SMALL_CHANNEL_ARGS loads the arguments of SmallChannel: R8 is at, SI x, R9 xs, BX y, DI d, R11 ds; K1, K2 and K7 mask the channels.
 #define LOAD_SMALL_CHANNEL_ARGS \
@@ -620,6 +620,23 @@ TEXT ·rowRunsNarrow13AVX512(SB), NOSPLIT, $0-88
 TEXT ·rowRunsNarrow14AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_14x1, ZERO_C_14x1, POINT_A_5, FMA_STEP_ROWS_PREFETCH_14x1, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_14x1, STORE_C_14x1)
 
+// ZERO_DEPTHWISE_1 clears the sums of some pixels.
+#define ZERO_DEPTHWISE_1 \
+	VPXORD Z0, Z0, Z0; \
+	VPXORD Z1, Z1, Z1
+#define ZERO_DEPTHWISE_2 \
+	ZERO_DEPTHWISE_1; \
+	VPXORD Z2, Z2, Z2; \
+	VPXORD Z3, Z3, Z3
+#define ZERO_DEPTHWISE_3 \
+	ZERO_DEPTHWISE_2; \
+	VPXORD Z4, Z4, Z4; \
+	VPXORD Z5, Z5, Z5
+#define ZERO_DEPTHWISE_4 \
+	ZERO_DEPTHWISE_3; \
+	VPXORD Z6, Z6, Z6; \
+	VPXORD Z7, Z7, Z7
+
 // FMA_DEPTHWISE_2 adds a tap's products for some pixels.
 #define FMA_DEPTHWISE_2 \
 	VFMADD231PS (SI)(BX*1), Z8, K1, Z0; \
@@ -633,20 +650,61 @@ TEXT ·rowRunsNarrow14AVX512(SB), NOSPLIT, $0-88
 	VFMADD231PS (R14)(BX*1), Z8, K1, Z6; \
 	VFMADD231PS 64(R14)(BX*1), Z9, K2, Z7
 
-// func depthwiseAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·depthwiseAVX512(SB), NOSPLIT, $0-80
-	LOAD_WINDOW_ARGS
+// ADD_PIXEL_BIAS_Z adds the bias to two accumulators, and takes the maximum with the least result.
+#define ADD_PIXEL_BIAS_Z(acc0, acc1) \
+	VADDPS Z8, acc0, acc0; \
+	VMAXPS acc0, Z10, acc0; \
+	VADDPS Z9, acc1, acc1; \
+	VMAXPS acc1, Z10, acc1
+
+// STORE_DEPTHWISE_1 stores some pixels of the result.
+#define STORE_DEPTHWISE_1 \
+	VMOVUPS Z0, K1, (DI); \
+	VMOVUPS Z1, K2, 64(DI); \
+	ADDQ R11, DI
+#define STORE_DEPTHWISE_2 \
+	STORE_DEPTHWISE_1; \
+	VMOVUPS Z2, K1, (DI); \
+	VMOVUPS Z3, K2, 64(DI); \
+	ADDQ R11, DI
+#define STORE_DEPTHWISE_3 \
+	STORE_DEPTHWISE_2; \
+	VMOVUPS Z4, K1, (DI); \
+	VMOVUPS Z5, K2, 64(DI); \
+	ADDQ R11, DI
+#define STORE_DEPTHWISE_4 \
+	STORE_DEPTHWISE_3; \
+	VMOVUPS Z6, K1, (DI); \
+	VMOVUPS Z7, K2, 64(DI); \
+	ADDQ R11, DI
+
+// func depthwiseRowAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, bias unsafe.Pointer, d unsafe.Pointer, ds int, channels int)
+TEXT ·depthwiseRowAVX512(SB), NOSPLIT, $0-80
+	MOVQ taps+8(FP), AX
+	MOVQ at+16(FP), R8
+	MOVQ xs+32(FP), R9
+	MOVQ ds+64(FP), R11
+	MOVQ bias+48(FP), BX
+	TESTQ BX, BX
+	JZ group
+	VBROADCASTSS (BX), Z10
+group:
+	MOVQ channels+72(FP), DX
+	MOVQ $32, R10
+	CMPQ DX, R10
+	CMOVQGT R10, DX
+	MOVL $-1, R10
+	BZHIL DX, R10, DX
+	KMOVW DX, K1
+	SHRQ $16, DX
+	KMOVW DX, K2
+	MOVQ n+0(FP), CX
+	MOVQ x+24(FP), SI
+	MOVQ d+56(FP), DI
 	SUBQ $4, CX
 	JLT few
 four:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
+	ZERO_DEPTHWISE_4
 	LEAQ (SI)(R9*1), R12
 	LEAQ (R12)(R9*1), R13
 	LEAQ (R13)(R9*1), R14
@@ -660,18 +718,17 @@ tap4:
 	DECQ DX
 	JNZ tap4
 sum4:
-	VMOVUPS Z0, K1, (DI)
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z2, K1, (DI)
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z4, K1, (DI)
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z6, K1, (DI)
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ R11, DI
+	MOVQ bias+48(FP), BX
+	TESTQ BX, BX
+	JZ store4
+	VMOVUPS 32(BX), Z8
+	VMOVUPS 96(BX), Z9
+	ADD_PIXEL_BIAS_Z(Z0, Z1)
+	ADD_PIXEL_BIAS_Z(Z2, Z3)
+	ADD_PIXEL_BIAS_Z(Z4, Z5)
+	ADD_PIXEL_BIAS_Z(Z6, Z7)
+store4:
+	STORE_DEPTHWISE_4
 	LEAQ (R14)(R9*1), SI
 	SUBQ $4, CX
 	JGE four
@@ -680,10 +737,7 @@ few:
 	JLE done
 	SUBQ $2, CX
 	JLT one
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
+	ZERO_DEPTHWISE_2
 	LEAQ (SI)(R9*1), R12
 	MOVQ AX, DX
 	MOVQ R8, R10
@@ -695,20 +749,22 @@ tap2:
 	DECQ DX
 	JNZ tap2
 sum2:
-	VMOVUPS Z0, K1, (DI)
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z2, K1, (DI)
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ R11, DI
+	MOVQ bias+48(FP), BX
+	TESTQ BX, BX
+	JZ store2
+	VMOVUPS 32(BX), Z8
+	VMOVUPS 96(BX), Z9
+	ADD_PIXEL_BIAS_Z(Z0, Z1)
+	ADD_PIXEL_BIAS_Z(Z2, Z3)
+store2:
+	STORE_DEPTHWISE_2
 	LEAQ (R12)(R9*1), SI
 	SUBQ $2, CX
 	JLT one
 one:
 	ADDQ $2, CX
 	JLE done
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
+	ZERO_DEPTHWISE_1
 	MOVQ AX, DX
 	MOVQ R8, R10
 	TESTQ DX, DX
@@ -720,12 +776,47 @@ tap1:
 	DECQ DX
 	JNZ tap1
 sum1:
-	VMOVUPS Z0, K1, (DI)
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ R11, DI
+	MOVQ bias+48(FP), BX
+	TESTQ BX, BX
+	JZ store1
+	VMOVUPS 32(BX), Z8
+	VMOVUPS 96(BX), Z9
+	ADD_PIXEL_BIAS_Z(Z0, Z1)
+store1:
+	STORE_DEPTHWISE_1
 	LEAQ (SI)(R9*1), SI
 done:
+	ADDQ $128, x+24(FP)
+	ADDQ $128, y+40(FP)
+	ADDQ $128, d+56(FP)
+	CMPQ bias+48(FP), $0
+	JEQ next
+	ADDQ $128, bias+48(FP)
+next:
+	SUBQ $32, channels+72(FP)
+	JGT group
 	RETURN
+
+// LOAD_DEPTHWISE_1 loads some pixels of the result, which the sums are added to.
+#define LOAD_DEPTHWISE_1 \
+	VMOVUPS.Z (DX), K1, Z0; \
+	VMOVUPS.Z 64(DX), K2, Z1; \
+	ADDQ R11, DX
+#define LOAD_DEPTHWISE_2 \
+	LOAD_DEPTHWISE_1; \
+	VMOVUPS.Z (DX), K1, Z2; \
+	VMOVUPS.Z 64(DX), K2, Z3; \
+	ADDQ R11, DX
+#define LOAD_DEPTHWISE_3 \
+	LOAD_DEPTHWISE_2; \
+	VMOVUPS.Z (DX), K1, Z4; \
+	VMOVUPS.Z 64(DX), K2, Z5; \
+	ADDQ R11, DX
+#define LOAD_DEPTHWISE_4 \
+	LOAD_DEPTHWISE_3; \
+	VMOVUPS.Z (DX), K1, Z6; \
+	VMOVUPS.Z 64(DX), K2, Z7; \
+	ADDQ R11, DX
 
 // func depthwiseAddAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·depthwiseAddAVX512(SB), NOSPLIT, $0-80
@@ -734,18 +825,7 @@ TEXT ·depthwiseAddAVX512(SB), NOSPLIT, $0-80
 	JLT few
 four:
 	MOVQ DI, DX
-	VMOVUPS.Z (DX), K1, Z0
-	VMOVUPS.Z 64(DX), K2, Z1
-	ADDQ R11, DX
-	VMOVUPS.Z (DX), K1, Z2
-	VMOVUPS.Z 64(DX), K2, Z3
-	ADDQ R11, DX
-	VMOVUPS.Z (DX), K1, Z4
-	VMOVUPS.Z 64(DX), K2, Z5
-	ADDQ R11, DX
-	VMOVUPS.Z (DX), K1, Z6
-	VMOVUPS.Z 64(DX), K2, Z7
-	ADDQ R11, DX
+	LOAD_DEPTHWISE_4
 	LEAQ (SI)(R9*1), R12
 	LEAQ (R12)(R9*1), R13
 	LEAQ (R13)(R9*1), R14
@@ -759,18 +839,7 @@ tap4:
 	DECQ DX
 	JNZ tap4
 sum4:
-	VMOVUPS Z0, K1, (DI)
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z2, K1, (DI)
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z4, K1, (DI)
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z6, K1, (DI)
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ R11, DI
+	STORE_DEPTHWISE_4
 	LEAQ (R14)(R9*1), SI
 	SUBQ $4, CX
 	JGE four
@@ -780,12 +849,7 @@ few:
 	SUBQ $2, CX
 	JLT one
 	MOVQ DI, DX
-	VMOVUPS.Z (DX), K1, Z0
-	VMOVUPS.Z 64(DX), K2, Z1
-	ADDQ R11, DX
-	VMOVUPS.Z (DX), K1, Z2
-	VMOVUPS.Z 64(DX), K2, Z3
-	ADDQ R11, DX
+	LOAD_DEPTHWISE_2
 	LEAQ (SI)(R9*1), R12
 	MOVQ AX, DX
 	MOVQ R8, R10
@@ -797,12 +861,7 @@ tap2:
 	DECQ DX
 	JNZ tap2
 sum2:
-	VMOVUPS Z0, K1, (DI)
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ R11, DI
-	VMOVUPS Z2, K1, (DI)
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ R11, DI
+	STORE_DEPTHWISE_2
 	LEAQ (R12)(R9*1), SI
 	SUBQ $2, CX
 	JLT one
@@ -810,9 +869,7 @@ one:
 	ADDQ $2, CX
 	JLE done
 	MOVQ DI, DX
-	VMOVUPS.Z (DX), K1, Z0
-	VMOVUPS.Z 64(DX), K2, Z1
-	ADDQ R11, DX
+	LOAD_DEPTHWISE_1
 	MOVQ AX, DX
 	MOVQ R8, R10
 	TESTQ DX, DX
@@ -824,9 +881,7 @@ tap1:
 	DECQ DX
 	JNZ tap1
 sum1:
-	VMOVUPS Z0, K1, (DI)
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ R11, DI
+	STORE_DEPTHWISE_1
 	LEAQ (SI)(R9*1), SI
 done:
 	RETURN

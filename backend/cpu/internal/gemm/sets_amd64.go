@@ -12,7 +12,8 @@ import (
 var AVX512 = &Set{
 	Name: "AVX-512",
 	F32: &Tiles{
-		MR: 14, NR: 32, Unit: 1, Step: 1, Deep: 1, Masked: true, Rows: f32AVX512Rows32, Inner: f32AVX512Inner32,
+		Tall: f32AVX512Tall,
+		MR:   14, NR: 32, Unit: 1, Step: 1, Deep: 1, Masked: true, Rows: f32AVX512Rows32, Inner: f32AVX512Inner32,
 		NarrowNR: 16, NarrowRows: f32AVX512Rows16, NarrowInner: f32AVX512Inner16,
 		Prefetch: PrefetchKernels{f32AVX512PrefetchRows32, f32AVX512PrefetchInner32},
 		Copies:   CopyKernels{f32AVX512CopyRows32, f32AVX512CopyInner32},
@@ -24,7 +25,7 @@ var AVX512 = &Set{
 	Adds:      [elements]Adds{addsBy(F32, 1, addsF324AVX512, addsF321AVX512), addsBy(F16, 1, addsF164AVX512, addsF161AVX512), addsBy(BF16, 1, addsBF164AVX512, addsBF161AVX512)},
 	Widen:     widenBy(vec.AVX512()),
 	Narrow:    narrowBy(vec.AVX512()),
-	Depthwise: depthwiseAVX512, DepthwiseAdd: depthwiseAddAVX512, DepthwiseGrad: depthwiseGradAVX512, MaxPoolGradAdd: maxPoolGradAddF32AVX512,
+	Depthwise: depthwiseBy(depthwiseRowAVX512), DepthwiseRow: depthwiseRowAVX512, DepthwiseAdd: depthwiseAddAVX512, DepthwiseGrad: depthwiseGradAVX512, MaxPoolGradAdd: maxPoolGradAddF32AVX512,
 	Relu: reluAVX512, ReluGrad: reluGradAVX512, Divide: divideAVX512,
 	LowPrecision: [elements]struct{ Add, AddRelu, Grad LowPrecisionEpilogue }{
 		F16:  {epilogueAddF16AVX512, epilogueAddReluF16AVX512, epilogueGradF16AVX512},

@@ -6,10 +6,11 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 )
 
-// Limits of products by tall kernels, in bytes.
+// Limits of products by tall kernels, in bytes and in elements of the inner dimension.
 const (
 	tallBlock = 16 << 10 // of A that is multiplied with all panels: it stays in L1
 	tallPanel = 8 << 10  // of a panel of B, at most, of which several stay in L1
+	tallDepth = 256      // at most, where other kernels prefetch: of longer sums a call is a small part
 )
 
 // zero is the least result after a relu.
@@ -20,6 +21,9 @@ var zero float32
 func (c *chunk) tall() bool {
 	k := c.stripe
 	if k.tiles.Tall == nil || c.inner || !k.Direct || k.Slices.N > 1 || k.Pack.A != AInPlace || c.depth < k.k || c.tile.Rows < k.tiles.MR || c.following[0] != nil {
+		return false
+	}
+	if c.tile.Cols%k.tiles.NR != 0 || c.packs && k.Pack.CopyB || k.tiles.Prefetch.Rows != nil && k.k > tallDepth {
 		return false
 	}
 	e := k.tileEpilogue

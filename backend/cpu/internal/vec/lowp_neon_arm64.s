@@ -106,8 +106,7 @@ TEXT ·lowpMulF16NEON(SB), NOSPLIT, $0-32
 TEXT ·lowpAddReluF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	MOVD $lowp<>(SB), R9
-	FMOVQ (R9), F16
-	FMOVQ 16(R9), F17
+	PIN_2(0, 16)
 	BINARY_F16_F16_F16(LOWP_ADD_RELU_F16_VECTOR, LOWP_ADD_RELU_F16_STEP)
 
 // LOWP_ADD_ROW_F16_STEP is what lowpAddRowF16 does to a vector: dst[i] = a[i] + b[i].
@@ -203,8 +202,7 @@ TEXT ·lowpMulRowF16NEON(SB), NOSPLIT, $0-32
 TEXT ·lowpAddReluRowF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	MOVD $lowp<>(SB), R9
-	FMOVQ (R9), F16
-	FMOVQ 16(R9), F17
+	PIN_2(0, 16)
 	BINARY_F16_F16_F32(LOWP_ADD_RELU_ROW_F16_VECTOR, LOWP_ADD_RELU_ROW_F16_STEP)
 
 // LOWP_RELU_F16_VECTOR is what lowpReluF16 does to a vector: dst[i] = 0 if a[i] < 0, else a[i].
@@ -374,9 +372,7 @@ done: \
 TEXT ·lowpAddBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	MOVD $lowp<>(SB), R9
-	FMOVQ 32(R9), F16
-	FMOVQ 48(R9), F17
-	FMOVQ 64(R9), F18
+	PIN_3(32)
 	BINARY_BF16_BF16_BF16(LOWP_ADD_BF16_STEP, V16, V17, V18)
 
 // LOWP_SUB_BF16_STEP is what lowpSubBF16 does to a vector: dst[i] = a[i] - b[i].
@@ -387,9 +383,7 @@ TEXT ·lowpAddBF16NEON(SB), NOSPLIT, $0-32
 TEXT ·lowpSubBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	MOVD $lowp<>(SB), R9
-	FMOVQ 32(R9), F16
-	FMOVQ 48(R9), F17
-	FMOVQ 64(R9), F18
+	PIN_3(32)
 	BINARY_BF16_BF16_BF16(LOWP_SUB_BF16_STEP, V16, V17, V18)
 
 // LOWP_MUL_BF16_STEP is what lowpMulBF16 does to a vector: dst[i] = a[i] * b[i].
@@ -400,9 +394,7 @@ TEXT ·lowpSubBF16NEON(SB), NOSPLIT, $0-32
 TEXT ·lowpMulBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	MOVD $lowp<>(SB), R9
-	FMOVQ 32(R9), F16
-	FMOVQ 48(R9), F17
-	FMOVQ 64(R9), F18
+	PIN_3(32)
 	BINARY_BF16_BF16_BF16(LOWP_MUL_BF16_STEP, V16, V17, V18)
 
 // LOWP_ADD_RELU_BF16_STEP is what lowpAddReluBF16 does to a vector: dst[i] = relu(a[i] + b[i]).
@@ -416,11 +408,7 @@ TEXT ·lowpMulBF16NEON(SB), NOSPLIT, $0-32
 TEXT ·lowpAddReluBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	MOVD $lowp<>(SB), R9
-	FMOVQ 80(R9), F16
-	FMOVQ 16(R9), F17
-	FMOVQ 32(R9), F18
-	FMOVQ 48(R9), F19
-	FMOVQ 64(R9), F20
+	PIN_5(80, 16)
 	BINARY_BF16_BF16_BF16(LOWP_ADD_RELU_BF16_STEP, V18, V19, V20)
 
 // LOWP_ADD_ROW_BF16_STEP is what lowpAddRowBF16 does to a vector: dst[i] = a[i] + b[i].
@@ -459,9 +447,7 @@ done: \
 TEXT ·lowpAddRowBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	MOVD $lowp<>(SB), R9
-	FMOVQ 32(R9), F16
-	FMOVQ 48(R9), F17
-	FMOVQ 64(R9), F18
+	PIN_3(32)
 	BINARY_BF16_BF16_F32(LOWP_ADD_ROW_BF16_STEP, V16, V17, V18)
 
 // LOWP_SUB_ROW_BF16_STEP is what lowpSubRowBF16 does to a vector: dst[i] = a[i] - b[i].
@@ -472,9 +458,7 @@ TEXT ·lowpAddRowBF16NEON(SB), NOSPLIT, $0-32
 TEXT ·lowpSubRowBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	MOVD $lowp<>(SB), R9
-	FMOVQ 32(R9), F16
-	FMOVQ 48(R9), F17
-	FMOVQ 64(R9), F18
+	PIN_3(32)
 	BINARY_BF16_BF16_F32(LOWP_SUB_ROW_BF16_STEP, V16, V17, V18)
 
 // LOWP_MUL_ROW_BF16_STEP is what lowpMulRowBF16 does to a vector: dst[i] = a[i] * b[i].
@@ -485,9 +469,7 @@ TEXT ·lowpSubRowBF16NEON(SB), NOSPLIT, $0-32
 TEXT ·lowpMulRowBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	MOVD $lowp<>(SB), R9
-	FMOVQ 32(R9), F16
-	FMOVQ 48(R9), F17
-	FMOVQ 64(R9), F18
+	PIN_3(32)
 	BINARY_BF16_BF16_F32(LOWP_MUL_ROW_BF16_STEP, V16, V17, V18)
 
 // LOWP_ADD_RELU_ROW_BF16_STEP is what lowpAddReluRowBF16 does to a vector: dst[i] = relu(a[i] + b[i]).
@@ -501,11 +483,7 @@ TEXT ·lowpMulRowBF16NEON(SB), NOSPLIT, $0-32
 TEXT ·lowpAddReluRowBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	MOVD $lowp<>(SB), R9
-	FMOVQ 80(R9), F16
-	FMOVQ 16(R9), F17
-	FMOVQ 32(R9), F18
-	FMOVQ 48(R9), F19
-	FMOVQ 64(R9), F20
+	PIN_5(80, 16)
 	BINARY_BF16_BF16_F32(LOWP_ADD_RELU_ROW_BF16_STEP, V18, V19, V20)
 
 // lowpReluBF16: dst[i] = 0 if a[i] < 0, else a[i]
@@ -513,9 +491,7 @@ TEXT ·lowpAddReluRowBF16NEON(SB), NOSPLIT, $0-32
 TEXT ·lowpReluBF16NEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
 	MOVD $lowp<>(SB), R9
-	FMOVQ 32(R9), F16
-	FMOVQ 48(R9), F17
-	FMOVQ 64(R9), F18
+	PIN_3(32)
 	SUBS $4, R8
 	BLT rest
 loop:
@@ -551,9 +527,7 @@ done:
 TEXT ·lowpWhereGreaterBF16NEON(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
 	MOVD $lowp<>(SB), R9
-	FMOVQ 32(R9), F16
-	FMOVQ 48(R9), F17
-	FMOVQ 64(R9), F18
+	PIN_3(32)
 	SUBS $4, R8
 	BLT rest
 loop:
@@ -594,9 +568,7 @@ done:
 TEXT ·lowpWhereScaledBF16NEON(SB), NOSPLIT, $0-40
 	ARGS_DST_C_A_S_T
 	MOVD $lowp<>(SB), R9
-	FMOVQ 32(R9), F16
-	FMOVQ 48(R9), F17
-	FMOVQ 64(R9), F18
+	PIN_3(32)
 	SUBS $4, R8
 	BLT rest
 loop:

@@ -311,6 +311,12 @@ done: \
 	VDUP V13.S[0], V13.S4; \
 	MOVD n+32(FP), R8
 
+// PIN_3 loads constants to registers.
+#define PIN_3(off) \
+	FMOVQ off(R9), F16; \
+	FMOVQ (off+16)(R9), F17; \
+	FMOVQ (off+32)(R9), F18
+
 // COPY_SIGN gives v0 the sign of another.
 #define COPY_SIGN(v, v2, from) \
 	VAND v.B16, V0.B16, V0.B16; \
@@ -401,6 +407,29 @@ done: \
 	BNE last; \
 done: \
 	RET
+#define PIN_4(off, off2) \
+	FMOVQ off(R9), F16; \
+	FMOVQ off2(R9), F17; \
+	FMOVQ (off2+16)(R9), F18; \
+	FMOVQ (off2+32)(R9), F19
+#define PIN_9(off, off2, off3, off4, off5, off6, off7, off8, off9) \
+	FMOVQ off(R9), F16; \
+	FMOVQ off2(R9), F17; \
+	FMOVQ off3(R9), F18; \
+	FMOVQ off4(R9), F19; \
+	FMOVQ off5(R9), F20; \
+	FMOVQ off6(R9), F21; \
+	FMOVQ off7(R9), F22; \
+	FMOVQ off8(R9), F23; \
+	FMOVQ off9(R9), F24
+#define PIN_7(off, off2, off3, off4, off5, off6) \
+	FMOVQ off(R9), F16; \
+	FMOVQ off2(R9), F17; \
+	FMOVQ off3(R9), F18; \
+	FMOVQ off4(R9), F19; \
+	FMOVQ off5(R9), F20; \
+	FMOVQ off6(R9), F21; \
+	FMOVQ (off6+16)(R9), F22
 #define ARGS_A \
 	MOVD a+0(FP), R0; \
 	MOVD n+8(FP), R8
@@ -528,3 +557,21 @@ short:
 	FADD_S4(1, 0, 0); \
 	FADD_S4(3, 2, 2); \
 	FADD_S4(2, 0, 0)
+#define PIN_2(off, off2) \
+	FMOVQ off(R9), F16; \
+	FMOVQ off2(R9), F17
+#define PIN_5(off, off2) \
+	FMOVQ off(R9), F16; \
+	FMOVQ off2(R9), F17; \
+	FMOVQ (off2+16)(R9), F18; \
+	FMOVQ (off2+32)(R9), F19; \
+	FMOVQ (off2+48)(R9), F20
+#define PIN_8(off, off2, off3, off4, off5, off6, off7, off8) \
+	FMOVQ off(R9), F16; \
+	FMOVQ off2(R9), F17; \
+	FMOVQ off3(R9), F18; \
+	FMOVQ off4(R9), F19; \
+	FMOVQ off5(R9), F20; \
+	FMOVQ off6(R9), F21; \
+	FMOVQ off7(R9), F22; \
+	FMOVQ off8(R9), F23

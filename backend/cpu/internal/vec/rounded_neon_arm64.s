@@ -52,10 +52,7 @@ done: \
 TEXT ·addBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	MOVD $rounded<>(SB), R9
-	FMOVQ (R9), F16
-	FMOVQ 16(R9), F17
-	FMOVQ 32(R9), F18
-	FMOVQ 48(R9), F19
+	PIN_4(0, 16)
 	BINARY_F32_F32_F32_V2(ADD_BF16_STEP)
 
 // SUB_F16_STEP is what subF16 does to a vector: dst[i] = float32(float16(a[i] - b[i])).
@@ -86,10 +83,7 @@ TEXT ·subF16NEON(SB), NOSPLIT, $0-32
 TEXT ·subBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	MOVD $rounded<>(SB), R9
-	FMOVQ (R9), F16
-	FMOVQ 16(R9), F17
-	FMOVQ 32(R9), F18
-	FMOVQ 48(R9), F19
+	PIN_4(0, 16)
 	BINARY_F32_F32_F32_V2(SUB_BF16_STEP)
 
 // MUL_F16_STEP is what mulF16 does to a vector: dst[i] = float32(float16(a[i] * b[i])).
@@ -120,10 +114,7 @@ TEXT ·mulF16NEON(SB), NOSPLIT, $0-32
 TEXT ·mulBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	MOVD $rounded<>(SB), R9
-	FMOVQ (R9), F16
-	FMOVQ 16(R9), F17
-	FMOVQ 32(R9), F18
-	FMOVQ 48(R9), F19
+	PIN_4(0, 16)
 	BINARY_F32_F32_F32_V2(MUL_BF16_STEP)
 
 CONSTANT4(rounded, 0, 0x00400000) // 5.877472e-39

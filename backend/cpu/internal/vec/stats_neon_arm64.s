@@ -67,8 +67,7 @@ TEXT ·magnitudesNEON(SB), NOSPLIT, $0-32
 	MOVD x+16(FP), R2
 	MOVD n+24(FP), R3
 	MOVD $stats<>(SB), R9
-	FMOVQ 16(R9), F16
-	FMOVQ (R9), F17
+	PIN_2(16, 0)
 	VEOR V8.B16, V8.B16, V8.B16
 	FMOVQ (R9), F9
 loop:

@@ -52,10 +52,7 @@
 TEXT ·sinNEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
 	MOVD $trig<>(SB), R9
-	FMOVQ 16(R9), F16
-	FMOVQ 160(R9), F17
-	FMOVQ 176(R9), F18
-	FMOVQ 192(R9), F19
+	PIN_4(16, 160)
 	UNARY_F32_F32(SIN_STEP)
 
 // COS_STEP is what cos does to a vector: dst[i] = cos a[i], of no great number.
@@ -105,11 +102,7 @@ TEXT ·sinNEON(SB), NOSPLIT, $0-24
 TEXT ·cosNEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
 	MOVD $trig<>(SB), R9
-	FMOVQ 16(R9), F16
-	FMOVQ 160(R9), F17
-	FMOVQ 176(R9), F18
-	FMOVQ 192(R9), F19
-	FMOVQ 208(R9), F20
+	PIN_5(16, 160)
 	UNARY_F32_F32(COS_STEP)
 
 CONSTANT4(trig, 0, 0x3f22f983) // 0.63661975

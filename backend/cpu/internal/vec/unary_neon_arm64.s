@@ -79,8 +79,7 @@ TEXT ·reluNEON(SB), NOSPLIT, $0-24
 TEXT ·signNEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
 	MOVD $unary<>(SB), R9
-	FMOVQ 32(R9), F16
-	FMOVQ 48(R9), F17
+	PIN_2(32, 48)
 	UNARY_F32_F32_V2(SIGN_VECTOR, SIGN_STEP)
 
 // SQRT_STEP is what sqrt does to a vector: dst[i] = √a[i].

@@ -13,7 +13,7 @@ func (g *gen) avx2Conv() {
 	down.name, down.rows, down.vectors = "f32AVX2Tall", 6, 2
 	down.tall(g)
 	g.smallChannelAVX2()
-	g.depthwiseRow()
+	g.depthwiseRowAVX2()
 	g.transformAVX2("winogradSourceAVX2", winogradSource)
 	g.transformAVX2("winogradResultAVX2", winogradResult)
 	g.maxPoolAVX2()
@@ -98,8 +98,8 @@ func (g *gen) smallChannelPixels(p int) {
 // depthwiseRowParams is the signature of a gemm.DepthwiseRow.
 const depthwiseRowParams = "n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, bias unsafe.Pointer, d unsafe.Pointer, ds int, channels int"
 
-// depthwiseRow computes six pixels of sixteen channels at a time.
-func (g *gen) depthwiseRow() {
+// depthwiseRowAVX2 computes six pixels of sixteen channels at a time.
+func (g *gen) depthwiseRowAVX2() {
 	g.text("depthwiseRowAVX2", depthwiseRowParams, "is a DepthwiseRow for AVX2.")
 	g.ins("MOVQ taps+8(FP), AX\nMOVQ at+16(FP), R8\nMOVQ xs+32(FP), R9\nMOVQ y+40(FP), R15\nMOVQ ds+64(FP), R11")
 	g.ins("LEAQ (R9)(R9*2), R10\nLEAQ (R9)(R9*4), R14\nMOVQ bias+48(FP), BX\nTESTQ BX, BX\nJZ group\nVMOVUPS (BX), Y14")
@@ -164,7 +164,9 @@ func (g *gen) depthwisePixels(n, vectors int) {
 	} else {
 		g.ins("VMOVUPS (BX), Y12\nVMOVUPS 32(BX), Y13")
 		for i, a := range at {
-			g.ins("VFMADD231PS %s, Y12, Y%d\nVFMADD231PS 32%s, Y13, Y%d", a, 2*i, a, 2*i+1)
+			g.block("FMA_PIXEL_AVX2", func() {
+				g.ins("VFMADD231PS %s, Y12, Y%d\nVFMADD231PS 32%s, Y13, Y%d", a, 2*i, a, 2*i+1)
+			}, "at", a, "acc0", fmt.Sprintf("Y%d", 2*i), "acc1", fmt.Sprintf("Y%d", 2*i+1))
 		}
 	}
 	g.ins("DECQ DX\nJNZ tap%s", name)
@@ -173,10 +175,11 @@ func (g *gen) depthwisePixels(n, vectors int) {
 	if vectors > 1 {
 		g.ins("VMOVUPS 64(BX), Y13")
 	}
-	for i := range n * vectors {
-		// VMAXPS returns its second operand, the first in Go's order, if either is NaN or both
-		// are 0.
-		g.ins("VADDPS Y%[1]d, Y%[2]d, Y%[2]d\nVMAXPS Y%[2]d, Y14, Y%[2]d", 12+i%vectors, i)
+	for i := 0; i < n && vectors > 1; i++ {
+		g.addPixelBias("Y", 14, 12, 2*i)
+	}
+	if vectors == 1 {
+		g.ins("VADDPS Y12, Y0, Y0\nVMAXPS Y0, Y14, Y0")
 	}
 	g.label("store" + name)
 	if vectors == 1 {
@@ -184,9 +187,24 @@ func (g *gen) depthwisePixels(n, vectors int) {
 		return
 	}
 	for i := range n {
-		g.ins("VMOVUPS Y%d, (DI)\nVMOVUPS Y%d, 32(DI)\nADDQ R11, DI", 2*i, 2*i+1)
+		g.block("STORE_PIXEL_AVX2", func() {
+			g.ins("VMOVUPS Y%d, (DI)\nVMOVUPS Y%d, 32(DI)\nADDQ R11, DI", 2*i, 2*i+1)
+		}, "acc0", fmt.Sprintf("Y%d", 2*i), "acc1", fmt.Sprintf("Y%d", 2*i+1))
 	}
 	g.ins("%s", map[int]string{6: "LEAQ (SI)(R10*2), SI", 3: "ADDQ R10, SI", 2: "LEAQ (SI)(R9*2), SI", 1: "ADDQ R9, SI"}[n])
+}
+
+// addPixelBias adds the bias in registers bias and bias+1 to accumulators acc and acc+1, and takes
+// the maximum with register least.
+func (g *gen) addPixelBias(reg string, least, bias, acc int) {
+	of := func(n int) string { return fmt.Sprintf("%s%d", reg, n) }
+	g.block("ADD_PIXEL_BIAS_"+reg, func() {
+		for v := range 2 {
+			// VMAXPS returns its second operand, the first in Go's order, if either is NaN or both
+			// are 0.
+			g.ins("VADDPS %[1]s, %[2]s, %[2]s\nVMAXPS %[2]s, %[3]s, %[2]s", of(bias+v), of(acc+v), of(least))
+		}
+	}, "acc0", of(acc), "acc1", of(acc+1))
 }
 
 // tallParams is the signature of a gemm.TallKernel.
@@ -198,6 +216,9 @@ func (t *tile) tall(g *gen) {
 	g.text(t.name, tallParams, fmt.Sprintf("is a TallKernel of %d rows and %d columns.", t.rows, t.vectors*t.bytes/4))
 	bases := rowBases[:(t.rows+2)/3]
 	g.ins("MOVQ lda+24(FP), R12\nMOVQ ldb+40(FP), R13\nMOVQ d+64(FP), DI\nMOVQ ldd+72(FP), R8\nLEAQ (R13)(R13*2), R11")
+	if t.masked {
+		g.ins("KXNORW K1, K1, K1\nKXNORW K2, K2, K2")
+	}
 	g.label("tile")
 	g.ins("MOVQ k+8(FP), CX\nMOVQ a+16(FP), AX\nMOVQ b+32(FP), BX\nMOVQ DI, DX")
 	t.prefetchC(g)
@@ -208,18 +229,27 @@ func (t *tile) tall(g *gen) {
 	g.label("sum")
 	g.ins("MOVQ bias+48(FP), SI\nTESTQ SI, SI\nJZ least")
 	first := t.rows * t.vectors
-	for v := range t.vectors {
-		g.ins("VMOVUPS %d(SI), %s%d", v*t.bytes, t.reg, first+v)
-	}
-	for i := range first {
-		g.ins("VADDPS %[1]s%[2]d, %[1]s%[3]d, %[1]s%[3]d", t.reg, first+i%t.vectors, i)
+	if t.masked {
+		g.ins("XORQ R9, R9") // all rows of s are the bias
+		t.addS(g)
+	} else {
+		for v := range t.vectors {
+			g.ins("VMOVUPS %d(SI), %s%d", v*t.bytes, t.reg, first+v)
+		}
+		for i := range first {
+			g.ins("VADDPS %[1]s%[2]d, %[1]s%[3]d, %[1]s%[3]d", t.reg, first+i%t.vectors, i)
+		}
 	}
 	g.label("least")
 	g.ins("MOVQ least+56(FP), SI\nTESTQ SI, SI\nJZ store\nVBROADCASTSS (SI), %s%d", t.reg, first)
-	for i := range first {
-		// VMAXPS returns its second operand, the first in Go's order, if either is NaN or both
-		// are 0.
-		g.ins("VMAXPS %[1]s%[2]d, %[1]s%[3]d, %[1]s%[2]d", t.reg, i, first)
+	for i := range t.rows {
+		g.block("LEAST_OF_ROW_"+t.reg, func() {
+			for v := range t.vectors {
+				// VMAXPS returns its second operand, the first in Go's order, if either is NaN or
+				// both are 0.
+				g.ins("VMAXPS %[1]s%[2]d, %[1]s%[3]d, %[1]s%[2]d", t.reg, t.acc(i, v), first)
+			}
+		}, "acc0", fmt.Sprintf("%s%d", t.reg, t.acc(i, 0)), "acc1", fmt.Sprintf("%s%d", t.reg, t.acc(i, 1)))
 	}
 	g.label("store")
 	t.storeC(g)

@@ -23,6 +23,9 @@ func avx512() *gen {
 	g.family("f32AVX512Prefetch", 14, []int{2}, base)
 	base.next, base.copies = false, true
 	g.family("f32AVX512Copy", 14, []int{2}, base)
+	down := avx512Tile
+	down.name, down.rows, down.vectors = "f32AVX512Tall", 14, 2
+	down.tall(g)
 	g.vectorProducts("AVX512", "Z", 64)
 	g.peak("peakAVX512", "VFMADD231PS", "Z", 32, func(acc int) string { return fmt.Sprintf("VFMADD231PS Z30, Z31, Z%d", acc) })
 	return g

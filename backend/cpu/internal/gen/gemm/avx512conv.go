@@ -17,8 +17,8 @@ func avx512Conv() *gen {
 	g.pixelRuns("rowRuns", "AVX512", 14, runs)
 	runs.vectors = 1
 	g.pixelRuns("rowRunsNarrow", "AVX512", 14, runs)
-	g.depthwise("depthwiseAVX512", "is Depthwise of 32 channels for AVX-512.", false)
-	g.depthwise("depthwiseAddAVX512", "is DepthwiseAdd of 32 channels for AVX-512.", true)
+	g.depthwiseRow()
+	g.depthwiseAdd()
 	g.depthwiseGrad()
 	for _, e := range []element{float32s, float16s, bfloat16s} {
 		g.smallChannel(e)
@@ -61,22 +61,52 @@ func (g *gen) windowsStart() {
 	})
 }
 
-// depthwise computes four pixels and 32 channels at a time. It starts with the existing result
-// if add is set.
-func (g *gen) depthwise(name, doc string, add bool) {
-	g.text(name, windowsParams, doc)
+// depthwiseAdd adds windows of four pixels and 32 channels at a time to the result.
+func (g *gen) depthwiseAdd() {
+	g.text("depthwiseAddAVX512", windowsParams, "is DepthwiseAdd of 32 channels for AVX-512.")
 	g.windowsStart()
-	depthwise := func(n int) {
-		if add {
-			g.ins("MOVQ DI, DX")
-		}
+	g.depthwise(func(n int) {
+		g.ins("MOVQ DI, DX")
+		g.sharedRows("LOAD_DEPTHWISE", "", n, func(i int) {
+			g.ins("VMOVUPS.Z (DX), K1, Z%d\nVMOVUPS.Z 64(DX), K2, Z%d\nADDQ R11, DX", 2*i, 2*i+1)
+		})
+	}, func(int) {})
+	g.label("done")
+	g.end()
+}
+
+// depthwiseRow computes four pixels and 32 channels at a time, and all pixels before the next
+// channels.
+func (g *gen) depthwiseRow() {
+	g.text("depthwiseRowAVX512", depthwiseRowParams, "is a DepthwiseRow for AVX-512.")
+	g.ins("MOVQ taps+8(FP), AX\nMOVQ at+16(FP), R8\nMOVQ xs+32(FP), R9\nMOVQ ds+64(FP), R11")
+	g.ins("MOVQ bias+48(FP), BX\nTESTQ BX, BX\nJZ group\nVBROADCASTSS (BX), Z10")
+	g.label("group")
+	g.ins("MOVQ channels+72(FP), DX\nMOVQ $32, R10\nCMPQ DX, R10\nCMOVQGT R10, DX\nMOVL $-1, R10\nBZHIL DX, R10, DX\nKMOVW DX, K1\nSHRQ $16, DX\nKMOVW DX, K2")
+	g.ins("MOVQ n+0(FP), CX\nMOVQ x+24(FP), SI\nMOVQ d+56(FP), DI")
+	g.depthwise(func(n int) {
+		g.sharedRows("ZERO_DEPTHWISE", "", n, func(i int) {
+			g.ins("VPXORD Z%[1]d, Z%[1]d, Z%[1]d\nVPXORD Z%[2]d, Z%[2]d, Z%[2]d", 2*i, 2*i+1)
+		})
+	}, func(n int) {
+		g.ins("MOVQ bias+48(FP), BX\nTESTQ BX, BX\nJZ store%d\nVMOVUPS 32(BX), Z8\nVMOVUPS 96(BX), Z9", n)
 		for i := range n {
-			if add {
-				g.ins("VMOVUPS.Z (DX), K1, Z%d\nVMOVUPS.Z 64(DX), K2, Z%d\nADDQ R11, DX", 2*i, 2*i+1)
-			} else {
-				g.ins("VPXORD Z%[1]d, Z%[1]d, Z%[1]d\nVPXORD Z%[2]d, Z%[2]d, Z%[2]d", 2*i, 2*i+1)
-			}
+			g.addPixelBias("Z", 10, 8, 2*i)
 		}
+		g.label(fmt.Sprintf("store%d", n))
+	})
+	g.label("done")
+	g.ins("ADDQ $128, x+24(FP)\nADDQ $128, y+40(FP)\nADDQ $128, d+56(FP)\nCMPQ bias+48(FP), $0\nJEQ next\nADDQ $128, bias+48(FP)")
+	g.label("next")
+	g.ins("SUBQ $32, channels+72(FP)\nJGT group")
+	g.end()
+}
+
+// depthwise computes the CX pixels from SI on, four, two and one at a time, in registers that
+// begin sets. It calls sum before they are stored from DI on.
+func (g *gen) depthwise(begin, sum func(n int)) {
+	pixels := func(n int) {
+		begin(n)
 		at := []string{"SI", "R12", "R13", "R14"}[:n]
 		for i := range at[1:] {
 			g.ins("LEAQ (%s)(R9*1), %s", at[i], at[i+1])
@@ -91,17 +121,11 @@ func (g *gen) depthwise(name, doc string, add bool) {
 		})
 		g.ins("DECQ DX\nJNZ tap%d", n)
 		g.label(fmt.Sprintf("sum%d", n))
-		for i := range n {
+		sum(n)
+		g.sharedRows("STORE_DEPTHWISE", "", n, func(i int) {
 			g.ins("VMOVUPS Z%d, K1, (DI)\nVMOVUPS Z%d, K2, 64(DI)\nADDQ R11, DI", 2*i, 2*i+1)
-		}
+		})
 		g.ins("LEAQ (%s)(R9*1), SI", at[n-1])
-	}
-	pixels := func(n int) {
-		name := "DEPTHWISE"
-		if add {
-			name += "_ADD"
-		}
-		g.block(fmt.Sprintf("%s_%d", name, n), func() { depthwise(n) })
 	}
 	g.ins("SUBQ $4, CX\nJLT few")
 	g.label("four")
@@ -114,8 +138,6 @@ func (g *gen) depthwise(name, doc string, add bool) {
 	g.label("one")
 	g.ins("ADDQ $2, CX\nJLE done")
 	pixels(1)
-	g.label("done")
-	g.end()
 }
 
 // depthwiseGrad sums over pixels, four at a time, one element of the window after the other.

@@ -421,19 +421,24 @@ func (t *tile) end(g *gen) {
 	g.block("END_C", func() {
 		g.label("sum")
 		g.ins("MOVQ s+40(FP), SI\nTESTQ SI, SI\nJZ store\nMOVQ lds+48(FP), R9")
-		g.sharedRows("ADD_S", t.width(), t.rows, func(i int) {
-			if i > 0 {
-				g.ins("ADDQ R9, SI")
-			}
-			for v := range t.vectors {
-				acc := t.acc(i, v)
-				g.ins("VADDPS %d(SI), %s%d, %s%s%d", v*t.bytes, t.reg, acc, t.mask(v), t.reg, acc)
-			}
-		})
+		t.addS(g)
 		g.label("store")
 		t.storeC(g)
 		g.end()
 	}, "add", add, "store", store)
+}
+
+// addS adds the rows at SI, R9 bytes apart, to the sums.
+func (t *tile) addS(g *gen) {
+	g.sharedRows("ADD_S", t.width(), t.rows, func(i int) {
+		if i > 0 {
+			g.ins("ADDQ R9, SI")
+		}
+		for v := range t.vectors {
+			acc := t.acc(i, v)
+			g.ins("VADDPS %d(SI), %s%d, %s%s%d", v*t.bytes, t.reg, acc, t.mask(v), t.reg, acc)
+		}
+	})
 }
 
 // width returns the suffix of macros that depend on the columns.

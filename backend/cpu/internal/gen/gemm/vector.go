@@ -101,9 +101,11 @@ func vectorRow(what, name, reg string, n int, masked bool) string {
 func (g *gen) dots(name, doc, reg string, bytes, step, rows int, load func(at string, z int, masked bool)) {
 	g.text(name, vectorParams, fmt.Sprintf("is Dots of %d rows of %s.", rows, doc))
 	at := g.vectorRows(rows)
-	for i := range 2 * rows {
-		g.ins("VXORPS %[1]s%[2]d, %[1]s%[2]d, %[1]s%[2]d", reg, i)
-	}
+	g.block(fmt.Sprintf("ZERO_SUMS_%d_%s", 2*rows, reg), func() {
+		for i := range 2 * rows {
+			g.ins("VXORPS %[1]s%[2]d, %[1]s%[2]d, %[1]s%[2]d", reg, i)
+		}
+	})
 	lanes := bytes / 4
 	iteration := func(n int, masked bool) {
 		if masked {

@@ -124,6 +124,7 @@ var docs = map[string]string{
 	"GRU_CELL":           "is a vector of a GRU's step.",
 	"GRU_GRAD_CELL":      "is a vector of the gradient of a GRU's step.",
 	"LOAD_ELEMENTS":      "loads a vector as float32.",
+	"PIN":                "loads constants to registers.",
 	"STORE_ELEMENTS":     "stores a vector of float32 as the type of elements.",
 	"ADD_PAIRS":          "adds pairs of float64: the squares of x-y, x and y, x·y, and the largest |x-y|.",
 	"COUNT_FIELD":        "counts the bytes of Y8 that equal a number.",

@@ -246,8 +246,12 @@ func (a *emitter) framed(before, after func()) {
 	if len(a.pinned) > 0 || asm.Mentions(body, "("+bottom+")") {
 		a.line("MOVD $%s<>(SB), %s", a.file, bottom)
 	}
-	for i, c := range a.pinned {
-		a.into(bits(c), pinnedFirst+i)
+	if len(a.pinned) > 0 {
+		a.block(fmt.Sprintf("PIN_%d", len(a.pinned)), func() {
+			for i, c := range a.pinned {
+				a.into(bits(c), pinnedFirst+i)
+			}
+		})
 	}
 	a.Append(body)
 }
