@@ -323,3 +323,47 @@ func TestDepthwiseChannels(t *testing.T) {
 		}
 	})
 }
+
+// TestConvTerms: a convolution with terms and a relu behind it has the bits of separate
+// operations.
+func TestConvTerms(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(43, 44))
+		for _, s := range []struct{ batch, height, width, in, out, stride int }{{1, 9, 14, 16, 16, 1}, {2, 12, 31, 3, 16, 2}, {1, 7, 7, 8, 48, 1}, {3, 6, 8, 24, 20, 1}, {1, 5, 18, 40, 64, 2}, {1, 9, 9, 3, 5, 2}, {1, 8, 5, 3, 1, 1}} {
+			for _, terms := range []string{"b", "r", "b+", "r+", "+", "br", "br+", "rb+", "bb+", "rr+"} {
+				for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
+					pad := []int{1, 1}
+					a := op.Attr{Stride: []int{s.stride, s.stride}, Dilation: pad, Low: pad, High: pad}
+					x, w := randomArray(rng, d, s.batch, s.height, s.width, s.in), randomArray(rng, d, 3, 3, s.in, s.out)
+					want := eval(t, op.Conv, a, x, w)
+					in := []array{x, w}
+					g := ir.New(2 + len(terms))
+					y := record(t, g, op.Conv, a, param(t, g, 0, x.Type), param(t, g, 1, w.Type))
+					for _, term := range terms {
+						if term == '+' {
+							y, want = record(t, g, op.Relu, op.Attr{}, y), eval(t, op.Relu, op.Attr{}, want)
+							break
+						}
+						b := randomArray(rng, d, s.out)
+						if term == 'r' {
+							b = randomArray(rng, d, y.Type.Shape...)
+						}
+						y, want = record(t, g, op.Add, op.Attr{}, y, param(t, g, len(in), b.Type)), eval(t, op.Add, op.Attr{}, want, b)
+						in = append(in, b)
+					}
+					g.Output(y, -1)
+					var buffers []driver.Buffer
+					for _, b := range in {
+						buffers = append(buffers, &Buffer{storage: b.data})
+					}
+					for i := len(in); i < len(g.Params); i++ {
+						buffers = append(buffers, &Buffer{})
+					}
+					if got := output(t, plan(t, g), buffers, 2, nil); !bytes.Equal(got, want.data) {
+						t.Errorf("%v %+v %q: other bits than one after the other", d, s, terms)
+					}
+				}
+			}
+		}
+	})
+}

@@ -23,6 +23,7 @@ type borderGEMM struct {
 	cuts   []regionCuts // by phase
 	chunks []int        // by phase
 	ld     int          // bytes from a row of accumulators to the next
+	sums   *sumEpilogue // which micro-kernels start with and end, or nil
 }
 
 // regionCuts is the cuts of a phase into regions and chunks.
@@ -77,8 +78,11 @@ func newBorderGEMM(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel {
 	k := &borderGEMM{implicitGEMM: p}
 	k.panels = tiling.CeilDiv(k.lanes, k.tiles.NR)
 	k.weigh.implicitGEMM = p
-	k.direct = k.inResult(v)
 	k.eachPhase(k.phase)
+	if k.direct = k.inResult(v); !k.direct && k.storesResult() && k.wholeSums() {
+		k.sums = newSumEpilogue(b, v, k.set, k.outs)
+		k.direct = k.sums != nil
+	}
 	box, most := 0, 0
 	for i := range k.phases {
 		p, c := &k.phases[i], &k.cuts[i]
@@ -102,6 +106,19 @@ func newBorderGEMM(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel {
 	k.result = product.Writer{Set: k.set, N: k.dstAll, TileN: k.dstAll, Out: k.dst, To: k.to, After: k.after}
 	k.reserveWeights(b, k.weightBytes())
 	return k
+}
+
+// wholeSums reports whether each pixel is computed by one call: there is one slice, which is not
+// empty.
+func (k *borderGEMM) wholeSums() bool {
+	for _, c := range k.cuts {
+		for _, g := range c.regions {
+			if c.slices > 1 || len(g.slices[0].runs) == 0 {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // phase cuts a phase with the given elements of the window into regions.
@@ -231,6 +248,7 @@ type regionBand struct {
 	band
 	images int
 	d      unsafe.Pointer // of the first column
+	at     int            // bytes of the result before d, if micro-kernels write the result
 	read   [4]int
 	write  [4]int
 }
@@ -252,7 +270,8 @@ func (k *borderGEMM) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	down := p.step[1] * k.rowPixels()
 	if k.direct {
 		ld := 4 * k.dstAll
-		b.d = unsafe.Pointer(&r.Values[k.dst][first*ld+4*col])
+		b.at = first*ld + 4*col
+		b.d = unsafe.Pointer(&r.Values[k.dst][b.at])
 		b.write = [4]int{image * ld, 0, down * ld, p.step[2] * ld}
 	} else {
 		b.d = unsafe.Pointer(&w.Scratch[k.atTile])
@@ -338,13 +357,14 @@ func (k *borderGEMM) panelOf(r *exec.Run, p *stridedPhase, c *regionCuts, b *reg
 				continue
 			}
 			n := [4]int{b.images, 1, hi - lo, g.to[2] - g.from[2]}
-			d := unsafe.Add(b.d, col+(lo-b.y)*b.write[2]+g.from[2]*b.write[3])
+			at := col + (lo-b.y)*b.write[2] + g.from[2]*b.write[3]
+			d := unsafe.Add(b.d, at)
 			if len(part.runs) == 0 {
 				k.clear(b, n, d, cols)
 				continue
 			}
 			a := b.from(part.first + group*k.depth*k.bytes + (lo-b.y)*b.read[2] + g.from[2]*b.read[3])
-			k.box(b, part, n, a, weights, d, cols)
+			k.box(r, b, part, n, a, weights, d, b.at+at, cols)
 		}
 	}
 }
@@ -363,8 +383,9 @@ func (k *borderGEMM) clear(b *regionBand, n [4]int, d unsafe.Pointer, cols int) 
 	}
 }
 
-// box computes a box of pixels in tiles along one axis.
-func (k *borderGEMM) box(b *regionBand, part *regionSlice, n [4]int, a, weights, d unsafe.Pointer, cols int) {
+// box computes a box of pixels in tiles along one axis. It begins at bytes after the result's
+// first element.
+func (k *borderGEMM) box(r *exec.Run, b *regionBand, part *regionSlice, n [4]int, a, weights, d unsafe.Pointer, at, cols int) {
 	t := k.tiles
 	kernels := t.RowRuns
 	if cols <= t.NarrowNR {
@@ -380,7 +401,17 @@ func (k *borderGEMM) box(b *regionBand, part *regionSlice, n [4]int, a, weights,
 		for y := range n[2] {
 			for x := range n[3] {
 				ax := unsafe.Add(a, i*b.read[0]+y*b.read[2]+x*b.read[3])
-				dx := unsafe.Add(d, i*b.write[0]+y*b.write[2]+x*b.write[3])
+				to := i*b.write[0] + y*b.write[2] + x*b.write[3]
+				dx := unsafe.Add(d, to)
+				if k.sums != nil {
+					first, lds := k.sums.term(r, 0, at+to, ldd)
+					for h := range heights {
+						lo, hi := tiling.Cut(h, heights, length)
+						kernels[hi-lo](len(part.runs)/3, unsafe.Add(ax, lo*lda), lda, weights, 4*t.NR, unsafe.Add(first, lo*lds), lds, unsafe.Add(dx, lo*ldd), ldd, mask, runs)
+					}
+					k.sums.end(r, length, dx, at+to, ldd, mask)
+					continue
+				}
 				for h := range heights {
 					lo, hi := tiling.Cut(h, heights, length)
 					dh := unsafe.Add(dx, lo*ldd)

@@ -3,8 +3,8 @@
 // Where to look:
 //
 //   - algorithms.go: the tables of algorithms, from which [New] chooses.
-//   - conv.go: what all algorithms share, and the direct one in Go; 1×1 convolutions
-//     are products of matrices.
+//   - conv.go: what all algorithms share, the epilogues that micro-kernels compute, and the
+//     direct algorithm in Go; 1×1 convolutions are products of matrices.
 //   - implicit.go, implicit_run.go: implicit GEMM, without a matrix of patches;
 //     border.go cuts the result into regions whose windows meet the border alike.
 //   - tiles.go, tiles_pack.go: implicit GEMM on tile registers (AMX).
@@ -18,9 +18,11 @@ package conv
 
 import (
 	"slices"
+	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/elementwise"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/product"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
@@ -72,6 +74,115 @@ func (k *convolution) addEpilogue(b *exec.Builder, v *ir.Value, scratch, most in
 	if k.after = elementwise.NewEpilogue(b, v, 2, v.Type.Shape[len(v.Type.Shape)-1]); k.after != nil {
 		k.after.Place(b, scratch, most)
 	}
+}
+
+// sumEpilogue is an epilogue that micro-kernels and routines of package gemm compute in the
+// result: micro-kernels add the first term to the sum, and a routine adds the second one, which
+// is followed by a relu. The bits are those of the chain.
+type sumEpilogue struct {
+	terms [2]sumTerm
+	then  gemm.Epilogue // or nil
+	row   int           // bytes of a row of the result
+}
+
+// sumTerm is a term of the epilogue: a bias, or a value like the result.
+type sumTerm struct {
+	pos  int // or -1
+	full bool
+}
+
+// newSumEpilogue returns the epilogue of v in float32, whose result has so many columns, or nil
+// if chains must compute it.
+func newSumEpilogue(b *exec.Builder, v *ir.Value, set *gemm.Set, cols int) *sumEpilogue {
+	terms, relu, ok := termsOf(v)
+	if !ok || v.Type.DType != dtype.Float32 || len(terms) == 0 {
+		return nil
+	}
+	k := &sumEpilogue{terms: [2]sumTerm{{pos: -1}, {pos: -1}}, row: 4 * cols}
+	for i, a := range terms {
+		s := a.Type.Shape
+		full := s.Size() == v.Type.Shape.Size() && len(s) == len(v.Type.Shape)
+		bias := s.Size() == cols && s[len(s)-1] == cols
+		if b.Produced[a] != nil || b.CastOf[a] != nil || !full && !bias || i > 0 && a.Slot == v.Slot {
+			return nil // a second term is read after the sum was written
+		}
+		k.terms[i] = sumTerm{b.At(a), full && !bias}
+	}
+	switch {
+	case relu && len(terms) == 2:
+		k.then = set.AddRelu
+	case relu:
+		k.then = set.Relu
+	}
+	if k.then == nil && (relu || len(terms) == 2) {
+		return nil
+	}
+	return k
+}
+
+// termsOf returns up to two terms that the epilogue of v adds to the sum one after the other, and
+// whether a relu follows. It is not ok if the epilogue is another one.
+func termsOf(v *ir.Value) (terms []*ir.Value, relu, ok bool) {
+	body, t := v.Attr.Body, v.Type.DType
+	if body == nil || v.Attr.DType != t || len(body.ExtraOutputs) > 0 {
+		return nil, false, false
+	}
+	last := int32(0) // value that the next instruction must read
+	for i, ins := range body.Code {
+		a := ins.Args
+		switch {
+		case ins.DType != t || relu:
+			return nil, false, false
+		case ins.Op == op.Relu && a[0] == last:
+			relu = true
+		case ins.Op == op.Add && len(terms) < 2 && (a[0] == last || a[1] == last):
+			other := a[0] + a[1] - last
+			if other <= 0 || int(other) >= len(body.Inputs) || body.Inputs[other] != t {
+				return nil, false, false
+			}
+			terms = append(terms, v.Args[1+other])
+		default:
+			return nil, false, false
+		}
+		last = int32(len(body.Inputs) + i)
+	}
+	return terms, relu, true
+}
+
+// term returns the address of term i for the elements of the result from at bytes on, and the
+// bytes between its rows where those of the result are ld bytes apart.
+func (k *sumEpilogue) term(r *exec.Run, i, at, ld int) (unsafe.Pointer, int) {
+	t := k.terms[i]
+	if !t.full {
+		at, ld = at%k.row, 0
+	}
+	return unsafe.Pointer(&r.Values[t.pos][at]), ld
+}
+
+// end computes the rest of the epilogue for rows at d, up to 32 columns of them.
+func (k *sumEpilogue) end(r *exec.Run, rows int, d unsafe.Pointer, at, ld int, mask uint) {
+	if k.then == nil {
+		return
+	}
+	var y unsafe.Pointer
+	ldy := ld
+	if k.terms[1].pos >= 0 {
+		y, ldy = k.term(r, 1, at, ld)
+	}
+	const half = 16 // columns
+	if mask == 1<<half-1 && ld == 4*half && ldy == ld && rows > 1 {
+		// Two rows at a time: the masked store of an empty half would delay the next row's load.
+		k.then(rows/2, d, 2*ld, y, 2*ldy, 1<<(2*half)-1)
+		done := rows / 2 * 2 * ld
+		if rows%2 == 0 {
+			return
+		}
+		if d = unsafe.Add(d, done); y != nil {
+			y = unsafe.Add(y, done)
+		}
+		rows = 1
+	}
+	k.then(rows, d, ld, y, ldy, mask)
 }
 
 // putRow stores x as the elements of the result from element at on, through the epilogue if

@@ -348,9 +348,12 @@ func (k *implicitGEMM) shape(p *stridedPhase) {
 }
 
 // inResult reports whether micro-kernels can write the result of v themselves.
-func (k *implicitGEMM) inResult(v *ir.Value) bool {
+func (k *implicitGEMM) inResult(v *ir.Value) bool { return v.Attr.Body == nil && k.storesResult() }
+
+// storesResult reports whether micro-kernels can store sums in the result.
+func (k *implicitGEMM) storesResult() bool {
 	t := k.tiles
-	return k.to == dtype.Float32 && t.Unit == 1 && v.Attr.Body == nil && (t.Masked || k.lanes%t.NR == 0)
+	return k.to == dtype.Float32 && t.Unit == 1 && (t.Masked || k.lanes%t.NR == 0)
 }
 
 // layout places accumulators and packed A in scratch memory, and packed kernels in shared

@@ -45,6 +45,11 @@ func TestEpilogue(t *testing.T) {
 							*x = 0
 						}
 					}},
+					{"AddRelu", set.AddRelu, func(x *float32, y float32, _ *float32) {
+						if *x += y; *x < 0 {
+							*x = 0
+						}
+					}},
 					{"ReluGrad", set.ReluGrad, func(x *float32, y float32, _ *float32) {
 						if !(y > 0) {
 							*x = 0

@@ -11,6 +11,11 @@ import "unsafe"
 //go:noescape
 func reluAVX512(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
 
+// addReluAVX512 is AddRelu: d[i*ldd+j] += y[i*ldy+j], or = 0 if that is below 0.
+//
+//go:noescape
+func addReluAVX512(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
+
 // reluGradAVX512 is ReluGrad: d[i*ldd+j] = 0 unless y[i*ldy+j] > 0.
 //
 //go:noescape
