@@ -361,7 +361,7 @@ func TestAccuracy(t *testing.T) {
 	bin, _ := buildAt(t, "accuracy")
 	cmd := exec.Command(bin, "-mnist=false", "-seeds", "1", "--", "-steps", "1", "-epochs", "1")
 	cmd.Dir = ".."
-	cmd.Env = append(os.Environ(), "GOFLAGS=-ldflags=-s") // it builds programs
+	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -ldflags=-s") // it builds programs
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

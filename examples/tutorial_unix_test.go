@@ -94,7 +94,7 @@ func TestSignSGD(t *testing.T) {
 // there, and works.
 func TestUserCode(t *testing.T) {
 	s := newShell(t)
-	s.env = append(s.env, "GOPROXY=off", "GOFLAGS=-mod=mod", "GONOSUMDB=*", "GOWORK=off")
+	s.env = append(s.env, "GOPROXY=off", "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod", "GONOSUMDB=*", "GOWORK=off")
 	s.run(t, "go mod init user", nil)
 	s.require(t)
 	test, n := withinTest, 0
@@ -126,7 +126,7 @@ func TestUserCode(t *testing.T) {
 // what is printed with the page. The module is the one here, without a network.
 func TestTutorial(t *testing.T) {
 	s := newShell(t)
-	s.env = append(s.env, "GOPROXY=off", "GOFLAGS=-mod=mod", "GONOSUMDB=*", "GOWORK=off")
+	s.env = append(s.env, "GOPROXY=off", "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod", "GONOSUMDB=*", "GOWORK=off")
 	page := readPage(t, "docs/tutorial.md")
 	out := "" // of the last block of commands
 	file := regexp.MustCompile("rite `([^`]+)`")

@@ -215,7 +215,11 @@ func testConcurrent(t *testing.T, d driver.Device) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const goroutines, runs = 2, 5
+	const goroutines = 2
+	runs := 5
+	if testing.Short() {
+		runs = 2
+	}
 	var want [goroutines][]array
 	for i := range want {
 		if want[i], err = execute(context.Background(), d, p, plan, busyInputs(uint64(i))); err != nil {

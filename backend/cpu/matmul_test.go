@@ -95,7 +95,7 @@ func TestMatMulBlocks(t *testing.T) {
 				if isa.Current() == isa.Portable && s.m*s.n*s.k > 1<<20 {
 					continue // blocks of another driver, which TestMatMul covers
 				}
-				if isatest.Emulated() && testing.Short() && s.m*s.n*s.k > 2<<20 {
+				if isatest.Emulated() && testing.Short() && s.m*s.n*s.k > 1<<20 {
 					continue // the smaller ones have the same micro-tiles
 				}
 				for trans := range 4 {
