@@ -133,6 +133,7 @@ func compile(ctx context.Context, d *Device, g *ir.Graph) (*Program, error) {
 	if err := b.runDepthFirst(g); err != nil {
 		return nil, err
 	}
+	b.joinSeparable(g)
 	b.tileBatches(g)
 	b.runConcurrently(g)
 	p.choices = b.Choices

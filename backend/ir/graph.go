@@ -48,6 +48,11 @@ type Value struct {
 	// directly before it: neither reads the other, and the slots of both and of their
 	// arguments do not overlap. Set by a pass.
 	Concurrent bool
+
+	// Joined reports that a device may compute the value together with the one directly before
+	// it, which is its first argument and which nothing else reads: its slot and those of that
+	// one's arguments do not overlap. Set by a pass.
+	Joined bool
 }
 
 // Place says which memory a slot is part of.
@@ -163,6 +168,9 @@ func (g *Graph) String() string {
 		}
 		if v.Concurrent {
 			s.WriteString("  with the one before")
+		}
+		if v.Joined {
+			s.WriteString("  joined to the one before")
 		}
 		s.WriteByte('\n')
 	}

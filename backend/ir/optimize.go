@@ -53,6 +53,8 @@ var passes = [...]pass{
 	{name: "multioutput", run: fuseOutputs, optional: true, hides: true},
 	// The directions of a bidirectional layer can run on two cores.
 	{name: "horizontal", run: fuseHorizontally, optional: true, hides: true},
+	// A depthwise convolution and the product behind it read and write memory once.
+	{name: "separable", run: joinSeparable, optional: true, hides: true},
 	// Every value gets a slot; those in the arena do not overlap yet.
 	{name: "slots", run: assignSlots},
 	// Values with disjoint live ranges share memory.
@@ -80,6 +82,8 @@ var passOrder = [...][2]string{
 	{"multioutput", "slots"},      // live ranges depend on the order
 	{"multioutput", "horizontal"}, // nothing comes between the members of a pair
 	{"horizontal", "slots"},       // live ranges depend on the order and on pairs
+	{"horizontal", "separable"},   // nothing comes between the members of a pair
+	{"separable", "slots"},        // live ranges depend on pairs
 	{"slots", "share"},            // moves slots that were assigned
 }
 

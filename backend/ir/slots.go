@@ -137,10 +137,10 @@ func (g *Graph) blocks() []*block {
 		// Values that are computed at the same time are written from the first one on and
 		// read until the second.
 		start, end := i, i
-		if v.Concurrent {
+		if v.Concurrent || v.Joined {
 			start--
 		}
-		if i+1 < len(g.Values) && g.Values[i+1].Concurrent {
+		if i+1 < len(g.Values) && (g.Values[i+1].Concurrent || g.Values[i+1].Joined) {
 			end++
 		}
 		if v.Split {

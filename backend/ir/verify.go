@@ -60,6 +60,11 @@ func checkMemory(g *Graph) error {
 				return err
 			}
 		}
+		if v.Joined {
+			if err := checkJoined(g, i); err != nil {
+				return err
+			}
+		}
 		for _, a := range v.Args {
 			if !mem.holds(a, source[a]) {
 				return fmt.Errorf("%v reads %v at %v, which was overwritten", v, a, a.Slot)
@@ -115,6 +120,27 @@ func checkConcurrent(g *Graph, i int) error {
 					return fmt.Errorf("%v is concurrent with %v, but %v is written while %v is read", pair[1], pair[0], r, a)
 				}
 			}
+		}
+	}
+	return nil
+}
+
+// checkJoined verifies that value i can be computed together with the one before it.
+func checkJoined(g *Graph, i int) error {
+	v := g.Values[i]
+	if i == 0 || len(v.Args) == 0 || v.Args[0] != g.Values[i-1] {
+		return fmt.Errorf("%v is joined to no argument before it", v)
+	}
+	for _, a := range v.Args[0].Args {
+		for _, r := range g.results(i) {
+			if overlap(r, a) {
+				return fmt.Errorf("%v is joined to %v, but %v is written while %v is read", v, v.Args[0], r, a)
+			}
+		}
+	}
+	for j, u := range g.Values {
+		if j != i && slices.Contains(u.Args, v.Args[0]) {
+			return fmt.Errorf("%v is joined to %v, which %v reads", v, v.Args[0], u)
 		}
 	}
 	return nil

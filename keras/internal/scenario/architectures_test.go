@@ -310,6 +310,19 @@ var architectures = []scenario{
 		}
 		r.lesson(m, data(1, 48), data(2, 31), 31)
 	}},
+	{"predictions of separable convolutions", false, func(r *run) { // of one image, of few and of many
+		m := compile(r.build(keras.Sequential(
+			&layers.Conv2D{Filters: 16, KernelSize: layers.PerAxis{3}, Strides: layers.PerAxis{2}, Padding: "same", Activation: "relu"},
+			&layers.DepthwiseConv2D{KernelSize: layers.PerAxis{3}, Padding: "same", UseBias: new(false)}, &layers.BatchNormalization{}, &layers.Activation{Activation: "relu"},
+			&layers.Conv2D{Filters: 32, KernelSize: layers.PerAxis{1}, Activation: "relu"}, &layers.SeparableConv2D{Filters: 64, KernelSize: layers.PerAxis{3}, Padding: "same"},
+			&layers.GlobalAveragePooling2D{}, &layers.Dense{Units: 5}), 26, 21, 3), adam(0.003))
+		r.fit(m, r.points(1, 12, 5, 26, 21, 3), keras.FitConfig{BatchSize: 6})
+		for _, n := range []int{1, 2, 9} {
+			x := r.input(2, n, 26, 21, 3)
+			r.predict(m, x)
+			r.predict(m, x)
+		}
+	}},
 	{"computing again instead of keeping", false, func(r *run) {
 		m := compile(r.build(keras.Sequential(
 			layers.Remat(&layers.Dense{Units: units, Activation: "gelu"}), layers.Remat(&layers.Dense{Units: units, Activation: "silu"}), &layers.Dropout{Rate: 0.2}, &layers.Dense{Units: classes}), features), adam(0.002))

@@ -1,6 +1,7 @@
 package conv
 
 import (
+	"fmt"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
@@ -137,13 +138,18 @@ func (k *depthwiseVector) Run(r *exec.Run) {
 		r.Parallel(&k.add, k.WindowSize, k.sums*k.WindowSize*k.channels)
 		return
 	}
+	k.begin(r)
+	// Measured: what one core does in 12 µs takes two cores as long, since half of the
+	// source, and of the result for its reader, lies in the other core's cache.
+	r.Parallel(k, chunks, k.macs()/16)
+}
+
+// begin writes the kernels, the bias and the least result to shared memory.
+func (k *depthwiseVector) begin(r *exec.Run) {
 	k.widen.Run(r)
 	if k.atBias > 0 {
 		k.limits(r)
 	}
-	// Measured: what one core does in 12 µs takes two cores as long, since half of the
-	// source, and of the result for its reader, lies in the other core's cache.
-	r.Parallel(k, chunks, k.macs()/16)
 }
 
 func (k *depthwiseVector) Chunk(r *exec.Run, w *exec.Worker, i int) {
@@ -209,6 +215,82 @@ func (k *depthwiseVector) row(n int, places []int64, x unsafe.Pointer, xs int, y
 	if n > 0 {
 		k.set.DepthwiseRow(n, taps, at, x, xs, y, bias, d, ds, k.channels)
 	}
+}
+
+// Separable is a depthwise convolution and the product of its pixels behind it. A worker computes
+// some rows of the first one, which stay in its L1, and then those of the product, whose rows
+// are pixels.
+type Separable struct {
+	depthwise *depthwiseVector
+	product   product.RowsOnDemand
+	group     int // rows of pixels that are computed at a time
+	band      int // of a chunk
+	bands     int // of an image
+	macs      int
+}
+
+const (
+	pixelBytes  = 24 << 10 // of the rows of pixels: they stay in L1
+	leastPixels = 64       // of an image
+)
+
+// NewSeparable makes the kernel of a depthwise convolution and the product with the kernels w, in
+// float32, or returns nil if it does not pay.
+func NewSeparable(b *exec.Builder, first, second exec.Kernel, w *ir.Value) *Separable {
+	d, ok := first.(*depthwiseVector)
+	p, is := product.NewRowsOnDemand(second)
+	if !ok || !is || d.code != op.Conv || d.grad || !d.direct || d.set.DepthwiseRow == nil || d.stored != gemm.F32 || d.phases[0].copied || d.phases[0].count[0] != 1 || d.OutSize < leastPixels {
+		return nil
+	}
+	rows, width := d.Out[1], d.Out[2]
+	k := &Separable{depthwise: d, product: p, macs: d.macs() + d.Batch*d.OutSize*w.Type.Shape.Size()}
+	wanted := min(tiling.MinChunks, tiling.CeilDiv(k.macs, product.ChunkMACs))
+	k.band = tiling.Even(rows, tiling.CeilDiv(rows, tiling.CeilDiv(wanted, d.Batch)), 1)
+	k.bands = tiling.CeilDiv(rows, k.band)
+	k.group = max(1, min(k.band, pixelBytes/(width*d.ld)))
+	b.ReserveScratch((p.Tile()-1+k.group*width)*d.ld + 4*window.VectorChannels)
+	return k
+}
+
+// Run computes both.
+func (k *Separable) Run(r *exec.Run) {
+	k.depthwise.begin(r)
+	r.Parallel(k, k.depthwise.Batch*k.bands, k.macs/16)
+}
+
+// Chunk computes a band of an image.
+func (k *Separable) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	d := k.depthwise
+	p := &d.phases[0]
+	var bias unsafe.Pointer
+	if d.atBias > 0 {
+		bias = unsafe.Pointer(&r.Shared[d.atBias])
+	}
+	pixels, width := unsafe.Pointer(&w.Scratch[0]), d.Out[2]
+	image, first := i/k.bands, i%k.bands*k.band
+	end := min(first+k.band, d.Out[1])
+	row, have := d.pixelOf(p, image, 0, first, 0), 0
+	for y := first; y < end; y += k.group {
+		b := band{image: image, y: y, rows: min(k.group, end-y)}
+		d.locate(r, nil, p, &b)
+		d.eachBox(0, &b, func(x unsafe.Pointer, places []int64, n, xs int, at, ds int) {
+			d.row(n, places, x, xs, unsafe.Pointer(&r.Shared[0]), bias, unsafe.Add(pixels, have*d.ld+at), ds)
+		}, width*d.ld, d.ld)
+		have += b.rows * width
+		n := have
+		if y+k.group < end {
+			n -= have % k.product.Tile()
+		}
+		k.product.Rows(r, pixels, d.ld, row, n)
+		// The rest fills a tile with the next pixels.
+		row, have = row+n, have-n
+		copy(w.Scratch[:have*d.ld], w.Scratch[n*d.ld:][:have*d.ld])
+	}
+}
+
+// String describes the cuts.
+func (k *Separable) String() string {
+	return fmt.Sprintf("bands of %d rows of pixels, %d at a time", k.band, k.group)
 }
 
 // groupOf returns the rows of a phase that are stored together: their sums stay in L1.

@@ -3,6 +3,8 @@ package product
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 )
 
@@ -39,31 +41,62 @@ func (c *chunk) multiplyTall() {
 	if 4*t.NR*c.cells <= tallPanel && k.Pack.B != BPanel {
 		block = max(1, tallBlock/(4*t.MR*c.cells)) * t.MR
 	}
-	var least unsafe.Pointer
-	if e := k.tileEpilogue; e != nil && e.then != nil {
-		least = unsafe.Pointer(&zero)
-	}
 	for at := 0; at < tile.Rows; at += block {
 		rows := min(block, tile.Rows-at)
 		for panel := range panels {
 			j := panel * t.NR
 			b, ldb, _ := c.panelB(panel, t.NR, at == 0)
-			var bias unsafe.Pointer
-			if e := k.tileEpilogue; e != nil {
-				bias = e.term(c.r, 0, tile.Col+j)
-			}
-			a, d := unsafe.Add(c.a, at*c.rowA), unsafe.Add(c.d, at*c.ldd+4*j)
-			tiles := rows / t.MR
-			if tiles > 0 {
-				t.Tall(tiles, c.cells, a, c.lda, b, ldb, bias, least, d, c.ldd)
-			}
-			if rest := rows - tiles*t.MR; rest > 0 {
-				a, d := unsafe.Add(a, tiles*t.MR*c.rowA), unsafe.Add(d, tiles*t.MR*c.ldd)
-				t.Rows[rest](c.cells, a, c.lda, b, ldb, bias, 0, d, c.ldd, 1<<t.NR-1)
-				if least != nil {
-					k.tileEpilogue.then(rest, d, c.ldd, nil, 0, 1<<t.NR-1)
-				}
-			}
+			k.tallPanel(c.r, unsafe.Add(c.a, at*c.rowA), c.lda, b, ldb, tile.Col+j, rows, unsafe.Add(c.d, at*c.ldd+4*j), c.ldd)
 		}
+	}
+}
+
+// tallPanel computes rows of a panel, whose first column is col of the result.
+func (k *product) tallPanel(r *exec.Run, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb, col, rows int, d unsafe.Pointer, ldd int) {
+	t := k.tiles
+	var bias, least unsafe.Pointer
+	if e := k.tileEpilogue; e != nil {
+		if bias = e.term(r, 0, col); e.then != nil {
+			least = unsafe.Pointer(&zero)
+		}
+	}
+	tiles := rows / t.MR
+	if tiles > 0 {
+		t.Tall(tiles, k.k, a, lda, b, ldb, bias, least, d, ldd)
+	}
+	if rest := rows - tiles*t.MR; rest > 0 {
+		a, d := unsafe.Add(a, tiles*t.MR*lda), unsafe.Add(d, tiles*t.MR*ldd)
+		t.Rows[rest](k.k, a, lda, b, ldb, bias, 0, d, ldd, 1<<t.NR-1)
+		if least != nil {
+			k.tileEpilogue.then(rest, d, ldd, nil, 0, 1<<t.NR-1)
+		}
+	}
+}
+
+// RowsOnDemand is a product that computes any rows of its result from rows of A that its caller
+// has in memory. Their bits are those of Run.
+type RowsOnDemand struct{ k *product }
+
+// NewRowsOnDemand returns k as RowsOnDemand, if it is a product that tall kernels compute.
+func NewRowsOnDemand(k exec.Kernel) (RowsOnDemand, bool) {
+	p, ok := k.(*product)
+	if !ok || p.batches != 1 || p.tiles.Tall == nil || !p.Direct || p.Slices.N > 1 || p.Depth < p.k || p.k == 0 || p.N%p.tiles.NR != 0 || p.k > tallDepth ||
+		p.a.element != gemm.F32 || p.b.element != gemm.F32 || p.a.trans || p.b.trans {
+		return RowsOnDemand{}, false
+	}
+	e := p.tileEpilogue
+	return RowsOnDemand{p}, e == nil || e.ld == 0 && e.reads < 0
+}
+
+// Tile returns the rows of a micro-kernel: multiples of it are computed fastest.
+func (p RowsOnDemand) Tile() int { return p.k.tiles.MR }
+
+// Rows computes n rows of the result, from the given one on. Their A is at a, with lda bytes from a
+// row to the next.
+func (p RowsOnDemand) Rows(r *exec.Run, a unsafe.Pointer, lda, row, n int) {
+	k := p.k
+	b, ldb, ldd := &k.b, 4*k.b.stride, 4*k.N
+	for j := 0; j < k.N && n > 0; j += k.tiles.NR {
+		k.tallPanel(r, a, lda, unsafe.Pointer(&r.Values[b.pos][4*(b.starts[0]+j)]), ldb, j, n, unsafe.Pointer(&r.Values[k.Out][row*ldd+4*j]), ldd)
 	}
 }
