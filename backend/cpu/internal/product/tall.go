@@ -12,7 +12,7 @@ import (
 const (
 	tallBlock = 16 << 10 // of A that is multiplied with all panels: it stays in L1
 	tallPanel = 8 << 10  // of a panel of B, at most, of which several stay in L1
-	tallDepth = 256      // at most, where other kernels prefetch: of longer sums a call is a small part
+	tallDepth = 128      // at most, where other kernels prefetch: of longer sums a call is a small part
 )
 
 // zero is the least result after a relu.
