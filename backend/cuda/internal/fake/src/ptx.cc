@@ -407,13 +407,13 @@ static bool compare(int how, int t, Slot a, Slot b) {
 	else if (t == U64) { uint64_t x = a.u64, y = b.u64; (void)x; (void)y; r.u64 = (uint64_t)(INT); } \
 	else { uint32_t x = a.u32, y = b.u32; (void)x; (void)y; r.u32 = (uint32_t)(INT); }
 
-// arithmetic is one instruction without memory and jumps.
-static Slot arithmetic(const Instruction &in, Slot a, Slot b, Slot c) {
-	const int t = in.type, rounding = in.rounding;
+// arithmetic is one instruction, of a kind and a type, without memory and jumps.
+template <int KIND> static inline Slot arithmetic(const Instruction &in, const int t, Slot a, Slot b, Slot c) {
+	const int rounding = in.rounding;
 	Slot r;
 	r.u64 = 0;
 	volatile float vf;
-	switch (in.kind) {
+	switch (KIND) {
 	case MOV: return a;
 	case ADD:
 		if (t == F32 && rounding != FE_TONEAREST) {
@@ -478,83 +478,154 @@ static size_t size_of(int t) { return t == U8 ? 1 : t == U16 ? 2 : t == U64 || t
 // call_host runs a function of the host by name.
 bool call_host(const std::string &name, const uint64_t *args, size_t n, uint64_t *result);
 
-static int thread(const Entry &e, void **parameters, Slot *s) {
-	const Instruction *code = e.code.data();
-	const size_t n = e.code.size();
-	for (size_t pc = 0; pc < n; pc++) {
-		const Instruction &in = code[pc];
-		if (in.guard >= 0 && !s[in.guard].u64 != in.unless) continue;
-		auto value = [&](size_t i) { return s[in.slot[i]]; };
-		switch (in.kind) {
-		case RET:
-			return 0;
-		case BRA:
-			pc = (size_t)in.target - 1;
-			break;
-		case LDPARAM:
-			if (in.target >= 0) memcpy(&s[in.slot[0]], parameters[in.target], 8);
-			else s[in.slot[0]] = value(1);
-			break;
-		case STPARAM:
-			s[in.slot[0]] = value(1);
-			break;
-		case LDGLOBAL:
-		case STGLOBAL: {
-			const int size = size_of(in.type);
-			const bool load = in.kind == LDGLOBAL;
-			char *at = (char *)value(load ? in.width : 0).u64;
-			if ((uintptr_t)at % (size * in.width)) {
-				fprintf(stderr, "fakecuda: address %p is not aligned: %s\n", at, in.text.c_str());
+// Threads that run side by side, as far as they are at the same instruction.
+enum { LANES = 64 };
+
+// Group is so many threads of a block: register r of thread l is at s[r * LANES + l].
+struct Group {
+	Slot *s;
+	size_t pc[LANES]; // of each thread that has not returned
+	bool done[LANES];
+	int list[LANES], n; // those that execute
+};
+
+template <int KIND> static void each(const Instruction &in, Slot *s, const int *list, int n) {
+	Slot *r = s + in.slot[0] * LANES;
+	const Slot *a = s + in.slot[1] * LANES, *b = s + in.slot[2] * LANES, *c = s + in.slot[3] * LANES;
+	const int t = in.type;
+	for (int j = 0; j < n; j++) {
+		const int l = list[j];
+		r[l] = arithmetic<KIND>(in, t, a[l], b[l], c[l]);
+	}
+}
+
+// execute is one instruction, but no jump, of threads. It returns a CUresult.
+static int execute(const Entry &e, const Instruction &in, void **parameters, Slot *s, const int *list, int n) {
+	auto at = [&](size_t i, int l) -> Slot & { return s[in.slot[i] * LANES + l]; };
+	switch (in.kind) {
+	case LDPARAM:
+		if (in.target < 0) return each<MOV>(in, s, list, n), 0;
+		for (int j = 0; j < n; j++) memcpy((void *)&at(0, list[j]), parameters[in.target], 8);
+		return 0;
+	case STPARAM:
+		return each<MOV>(in, s, list, n), 0;
+	case LDGLOBAL:
+	case STGLOBAL: {
+		const int size = size_of(in.type), width = in.width;
+		const bool load = in.kind == LDGLOBAL;
+		for (int j = 0; j < n; j++) {
+			const int l = list[j];
+			char *address = (char *)at(load ? width : 0, l).u64;
+			if ((uintptr_t)address % (size * width)) {
+				fprintf(stderr, "fakecuda: address %p is not aligned: %s\n", address, in.text.c_str());
 				return 716; // CUDA_ERROR_MISALIGNED_ADDRESS
 			}
-			for (int k = 0; k < in.width; k++) {
+			for (int k = 0; k < width; k++) {
 				Slot v;
 				v.u64 = 0;
 				if (load) {
-					memcpy((void *)&v, at + k * size, size);
-					s[in.slot[k]] = v;
+					memcpy((void *)&v, address + k * size, size);
+					at(k, l) = v;
 				} else {
-					v = value(k + 1);
-					memcpy(at + k * size, (void *)&v, size);
+					v = at(k + 1, l);
+					memcpy(address + k * size, (void *)&v, size);
 				}
 			}
-			break;
 		}
-		case PACK:
-			s[in.slot[0]].u64 = (uint64_t)value(1).u32 | (uint64_t)value(2).u32 << 32;
-			break;
-		case UNPACK: {
-			uint64_t v = value(2).u64;
-			s[in.slot[0]].u64 = (uint32_t)v;
-			s[in.slot[1]].u64 = v >> 32;
-			break;
+		return 0;
+	}
+	case PACK:
+		for (int j = 0; j < n; j++) at(0, list[j]).u64 = (uint64_t)at(1, list[j]).u32 | (uint64_t)at(2, list[j]).u32 << 32;
+		return 0;
+	case UNPACK:
+		for (int j = 0; j < n; j++) {
+			const uint64_t v = at(2, list[j]).u64;
+			at(0, list[j]).u64 = (uint32_t)v;
+			at(1, list[j]).u64 = v >> 32;
 		}
-		case CALL: {
+		return 0;
+	case CALL:
+		for (int j = 0; j < n; j++) {
 			uint64_t args[4];
-			size_t n = in.args.size() - 1;
-			for (size_t i = 0; i < n; i++) args[i] = value(i + 1).u64;
-			if (!call_host(in.name, args, n, &s[in.slot[0]].u64)) {
+			const size_t count = in.args.size() - 1;
+			for (size_t i = 0; i < count; i++) args[i] = at(i + 1, list[j]).u64;
+			if (!call_host(in.name, args, count, &at(0, list[j]).u64)) {
 				fprintf(stderr, "fakecuda: %s calls %s, which the host does not have\n", e.name.c_str(), in.name.c_str());
 				return 719;
 			}
-			break;
 		}
-		default:
-			s[in.slot[0]] = arithmetic(in, value(1), value(2), value(3));
-		}
+		return 0;
+#define EACH_KIND(K) case K: return each<K>(in, s, list, n), 0;
+	EACH_KIND(MOV) EACH_KIND(ADD) EACH_KIND(SUB) EACH_KIND(MUL) EACH_KIND(MULHI) EACH_KIND(MULWIDE) EACH_KIND(MAD) EACH_KIND(FMA) EACH_KIND(DIV) EACH_KIND(REM)
+	EACH_KIND(MIN) EACH_KIND(MAX) EACH_KIND(NEG) EACH_KIND(ABS) EACH_KIND(NOT) EACH_KIND(AND) EACH_KIND(OR) EACH_KIND(XOR) EACH_KIND(SHL) EACH_KIND(SHR)
+	EACH_KIND(SETP) EACH_KIND(SELP) EACH_KIND(CVT) EACH_KIND(EX2) EACH_KIND(RCP) EACH_KIND(SQRT) EACH_KIND(CLZ)
 	}
+	fprintf(stderr, "fakecuda: %s: %s\n", e.name.c_str(), in.text.c_str());
+	return 719;
+}
+
+// together runs the threads of a group that are at the first instruction that any of them is
+// at, until they meet others or part.
+static int together(const Entry &e, void **parameters, Group &g, bool &any) {
+	const size_t end = e.code.size();
+	size_t pc = end, others = end;
+	for (int l = 0; l < LANES; l++)
+		if (!g.done[l] && g.pc[l] < pc) pc = g.pc[l];
+	any = pc < end;
+	g.n = 0;
+	for (int l = 0; l < LANES; l++) {
+		if (g.done[l]) continue;
+		if (g.pc[l] == pc) g.list[g.n++] = l;
+		else if (g.pc[l] < others) others = g.pc[l];
+	}
+	auto stay = [&] { for (int j = 0; j < g.n; j++) g.pc[g.list[j]] = pc; };
+	while (pc < others) {
+		const Instruction &in = e.code[pc++];
+		int chosen[LANES], n = g.n; // those whose condition holds
+		const int *list = g.list;
+		if (in.guard >= 0) {
+			n = 0;
+			for (int j = 0; j < g.n; j++)
+				if (!g.s[in.guard * LANES + g.list[j]].u64 == in.unless) chosen[n++] = g.list[j];
+			list = chosen;
+			if (n == 0) continue;
+		}
+		if (in.kind != BRA && in.kind != RET) {
+			if (int r = execute(e, in, parameters, g.s, list, n)) return r;
+			continue;
+		}
+		if (in.kind == BRA && n == g.n) {
+			pc = (size_t)in.target;
+			continue;
+		}
+		stay();
+		for (int j = 0; j < n; j++) {
+			if (in.kind == RET) g.done[list[j]] = true;
+			else g.pc[list[j]] = (size_t)in.target;
+		}
+		return 0;
+	}
+	stay();
 	return 0;
 }
 
 int run(const Entry &e, void **parameters, dim3 grid, dim3 dims) {
-	std::vector<Slot> s(e.slots + e.constants.size());
-	for (size_t i = 0; i < e.constants.size(); i++) s[e.slots + i].u64 = e.constants[i];
+	std::vector<Slot> s((e.slots + e.constants.size()) * LANES);
+	for (size_t i = 0; i < e.constants.size(); i++)
+		for (int l = 0; l < LANES; l++) s[(e.slots + i) * LANES + l].u64 = e.constants[i];
+	Group g;
+	g.s = s.data();
 	for (unsigned b = 0; b < grid.x; b++)
-		for (unsigned i = 0; i < dims.x; i++) {
-			memset((void *)s.data(), 0xCB, e.slots * sizeof(Slot));
-			s[0].u64 = i;
-			s[1].u64 = b;
-			if (int r = thread(e, parameters, s.data())) return r;
+		for (unsigned first = 0; first < dims.x; first += LANES) {
+			memset((void *)s.data(), 0xCB, e.slots * LANES * sizeof(Slot));
+			for (unsigned l = 0; l < LANES; l++) {
+				s[l].u64 = first + l;
+				s[LANES + l].u64 = b;
+				g.pc[l] = 0;
+				g.done[l] = first + l >= dims.x;
+			}
+			for (bool any = true; any;)
+				if (int r = together(e, parameters, g, any)) return r;
 		}
 	return 0;
 }
