@@ -5,6 +5,7 @@ package kernels
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"flag"
 	"fmt"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/nvrtc"
@@ -142,7 +144,7 @@ var (
 
 // TestAssemble: every GPU's assembler takes the kernels, keeps all of their
 // variables in registers, needs few enough of those, and makes the cubins that
-// are kept.
+// are kept. With -short, of GPUs with cubins the newest; others have taken the PTX as it is.
 func TestAssemble(t *testing.T) {
 	ptxas := os.Getenv("MEZZO_PTXAS")
 	if ptxas == "" {
@@ -150,22 +152,17 @@ func TestAssemble(t *testing.T) {
 	}
 	t.Parallel()
 	models := []int{70, 75, 80, 86, 89, 90}
-	if testing.Short() {
-		models = []int{70, 90} // the fewest registers, and kernels of its own
+	if testing.Short() && !*generate {
+		checkAssembled(t, "11.8", models...)
+		models = models[len(models)-1:]
 	}
-	for _, unit := range Units() {
-		for _, sm := range models {
-			t.Run(fmt.Sprintf("%s_%d", unit, sm), func(t *testing.T) {
-				t.Parallel()
-				assemble(t, ptxas, unit, sm, 0)
-			})
-		}
-	}
+	assembleAll(t, ptxas, "11.8", 0, models...)
 }
 
 // TestNewestAssembler: the newest assembler, which the newest drivers compile PTX with, takes
 // the kernels for a GPU for which there is no cubin, and spills no register either, but for
-// one of 4 bytes, in which it keeps where threads meet again.
+// one of 4 bytes, in which it keeps where threads meet again. With -short, it has taken the
+// PTX as it is.
 func TestNewestAssembler(t *testing.T) {
 	ptxas := os.Getenv("MEZZO_PTXAS_NEWEST")
 	if ptxas == "" {
@@ -173,11 +170,79 @@ func TestNewestAssembler(t *testing.T) {
 	}
 	t.Parallel()
 	const blackwell = 100
+	if testing.Short() && !*generate {
+		checkAssembled(t, "13.5", blackwell)
+		return
+	}
+	assembleAll(t, ptxas, "13.5", 4, blackwell)
+}
+
+// assembledFile lists what assemblers have taken: their version, the unit, the GPU, and the
+// hash of the PTX. -generate writes it.
+const assembledFile = "testdata/assembled.txt"
+
+// assembledLock guards the file.
+var assembledLock sync.Mutex
+
+// assembledLine is the line of a unit for a GPU.
+func assembledLine(t *testing.T, version, unit string, sm int) (key, line string) {
+	t.Helper()
+	text, err := PTX(unit, sm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key = fmt.Sprintf("%s %s sm_%d ", version, unit, sm)
+	return key, fmt.Sprintf("%s%x", key, sha256.Sum256([]byte(text)))
+}
+
+// checkAssembled fails unless an assembler has taken the PTX of all units for GPUs.
+func checkAssembled(t *testing.T, version string, models ...int) {
+	t.Helper()
+	data, err := os.ReadFile(assembledFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(data), "\n")
 	for _, unit := range Units() {
-		t.Run(unit, func(t *testing.T) {
-			t.Parallel()
-			assemble(t, ptxas, unit, blackwell, 4)
-		})
+		for _, sm := range models {
+			if _, line := assembledLine(t, version, unit, sm); !slices.Contains(lines, line) {
+				t.Errorf("ptxas %s has not been tried on the PTX of %s for sm_%d: run the test with -generate", version, unit, sm)
+			}
+		}
+	}
+}
+
+// noteAssembled writes that an assembler has taken a unit.
+func noteAssembled(t *testing.T, version, unit string, sm int) {
+	t.Helper()
+	assembledLock.Lock()
+	defer assembledLock.Unlock()
+	data, err := os.ReadFile(assembledFile)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	key, line := assembledLine(t, version, unit, sm)
+	lines := slices.DeleteFunc(strings.Split(string(data), "\n"), func(l string) bool { return l == "" || strings.HasPrefix(l, key) })
+	lines = append(lines, line)
+	slices.Sort(lines)
+	if err := os.WriteFile(assembledFile, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// assembleAll has an assembler of a version compile all units for GPUs; a kernel may spill
+// so many bytes.
+func assembleAll(t *testing.T, ptxas, version string, spills int, models ...int) {
+	for _, unit := range Units() {
+		for _, sm := range models {
+			t.Run(fmt.Sprintf("%s_%d", unit, sm), func(t *testing.T) {
+				t.Parallel()
+				assemble(t, ptxas, unit, sm, spills)
+				if *generate && !t.Failed() {
+					noteAssembled(t, version, unit, sm)
+				}
+			})
+		}
 	}
 }
 
