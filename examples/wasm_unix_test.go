@@ -63,7 +63,7 @@ func compile(t *testing.T, goos, dir string, names ...string) {
 	t.Helper()
 	args := []string{"build", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}
 	if goos == "wasip1" {
-		args = append(args, "-gcflags=all=-N -l")
+		args = append(args, "-gcflags=all=-N -l -dwarf=false")
 	}
 	for _, n := range names {
 		args = append(args, "./"+n)

@@ -3,6 +3,7 @@ package mpi
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -60,6 +61,7 @@ var roles = map[string]func(ctx context.Context, g *distribution.Group) error{
 		_, err := f.Call(ctx, tensor.New([]float32{1, 2}, 2))
 		return err
 	},
+	"large": large,
 	"greeting": func(_ context.Context, g *distribution.Group) error {
 		fmt.Printf("%s: rank %d of %d\n", g.Engine().Name(), g.Rank(), g.Size())
 		return nil
@@ -148,6 +150,59 @@ func conformance(ctx context.Context, g *distribution.Group) error {
 	return nil
 }
 
+// large gathers and broadcasts more than 2 GiB of a rank: more than a count of MPI's
+// functions can say.
+func large(ctx context.Context, g *distribution.Group) error {
+	const size = 1<<31 + 4096 + 1
+	// Every mebibyte begins with the rank and its number.
+	words := func(rank, at int) []byte {
+		return binary.LittleEndian.AppendUint64(nil, uint64(rank)<<32|uint64(at))
+	}
+	whole := func(b []byte, rank int) error {
+		for at := 0; at+8 <= len(b); at += 1 << 20 {
+			if !bytes.Equal(b[at:at+8], words(rank, at)) || at+9 < len(b) && b[at+8] != 0 {
+				return fmt.Errorf("rank %d has other bytes of rank %d from %d on", g.Rank(), rank, at)
+			}
+		}
+		if b[len(b)-1] != byte(rank+1) {
+			return fmt.Errorf("rank %d has the last byte %d of rank %d", g.Rank(), b[len(b)-1], rank)
+		}
+		return nil
+	}
+	send := make([]byte, size)
+	for at := 0; at+8 <= size; at += 1 << 20 {
+		copy(send[at:], words(g.Rank(), at))
+	}
+	send[size-1] = byte(g.Rank() + 1)
+	all := make([]byte, g.Size()*size)
+	if err := g.AllGather(send, all); err != nil {
+		return err
+	}
+	for r := range g.Size() {
+		if err := whole(all[r*size:(r+1)*size], r); err != nil {
+			return fmt.Errorf("AllGather: %w", err)
+		}
+	}
+	if err := g.BroadcastBytes(send, 1); err != nil {
+		return err
+	}
+	if err := whole(send, 1); err != nil {
+		return fmt.Errorf("Broadcast: %w", err)
+	}
+	// Parts of 2 GiB: those of the gathered, to where they came from.
+	back := make([]byte, g.Size()*size)
+	if err := g.AllToAll(all, back); err != nil {
+		return err
+	}
+	for r := range g.Size() {
+		if err := whole(back[r*size:(r+1)*size], g.Rank()); err != nil {
+			return fmt.Errorf("AllToAll, from rank %d: %w", r, err)
+		}
+	}
+	fmt.Printf("rank %d has all\n", g.Rank())
+	return nil
+}
+
 func floats(x []float32) []byte {
 	var b bytes.Buffer
 	for _, v := range x {
@@ -217,6 +272,18 @@ func TestConformance(t *testing.T) {
 		// A library that may only be called by the thread that has initialized it.
 		if o := launch(t, m, "funneled", 2); strings.Count(o.Text, "conforms") != 2 || o.Code != 0 {
 			t.Errorf("MPI_THREAD_FUNNELED: exit code %d:\n%s", o.Code, o.Text)
+		}
+	})
+}
+
+// TestLarge needs 20 GiB of memory.
+func TestLarge(t *testing.T) {
+	if !mpitest.Every() {
+		t.Skip("two ranks with 10 GiB each: with -every")
+	}
+	mpitest.Each(t, func(t *testing.T, m mpitest.Launcher) {
+		if o := launch(t, m, "large", 2); o.Code != 0 || strings.Count(o.Text, "has all") != 2 {
+			t.Errorf("exit code %d:\n%s", o.Code, o.Text)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -194,6 +195,36 @@ func TestTerminate(t *testing.T) {
 			t.Errorf("exit code %d:\n%s", o.Code, o.Text)
 		}
 		if got := hash(t, start(t, m, 4, "main", args...), 4); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	})
+}
+
+// TestTerminateLauncher: if the launcher is told to end, all save and end after the same
+// step, and the training goes on with the same bits. Open MPI prints nothing more then and
+// returns 1, MPICH returns 0.
+func TestTerminateLauncher(t *testing.T) {
+	const epochs = "100" // many more than are over when the signal comes
+	want := alone(t, "-epochs", epochs)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mpitest.Each(t, func(t *testing.T, m mpitest.Launcher) {
+		directory := t.TempDir()
+		args := []string{"-checkpoint", directory, "-epochs", epochs}
+		o := m.RunUntil(t, "Epoch 2/"+epochs, syscall.SIGTERM, []string{"MEZZO_TEST_MPI=main"}, append(append([]string{"-n", "2", self}, small...), args...)...)
+		if last.MatchString(o.Text) {
+			t.Fatalf("the training was not interrupted:\n%s", o.Text)
+		}
+		if saved, err := filepath.Glob(filepath.Join(directory, "*.ckpt")); len(saved) == 0 || err != nil {
+			t.Errorf("checkpoints %v, error %v; exit code %d:\n%s", saved, err, o.Code, o.Text)
+		}
+		o = start(t, m, 2, "main", args...)
+		if !strings.Contains(o.Text, "Epoch "+epochs) || strings.Contains(o.Text, "Epoch 1/") {
+			t.Errorf("the training began again, or did not end:\n%s", o.Text)
+		}
+		if got := hash(t, o, 2); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	})

@@ -5,6 +5,7 @@
 package mpitest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -89,8 +90,35 @@ func (m Launcher) Run(t testing.TB, env []string, args ...string) Outcome {
 	return Run(t, append(m.Env[:len(m.Env):len(m.Env)], env...), m.path, append(m.args[:len(m.args):len(m.args)], args...)...)
 }
 
+// RunUntil is Run, but sends the launcher a signal once the output contains a text.
+func (m Launcher) RunUntil(t testing.TB, until string, s os.Signal, env []string, args ...string) Outcome {
+	t.Helper()
+	return runUntil(t, until, s, append(m.Env[:len(m.Env):len(m.Env)], env...), m.path, append(m.args[:len(m.args):len(m.args)], args...)...)
+}
+
 // Run runs a program without a launcher.
 func Run(t testing.TB, env []string, path string, args ...string) Outcome {
+	t.Helper()
+	return runUntil(t, "", nil, env, path, args...)
+}
+
+// output is what a program has printed. It calls found once, when it contains until.
+type output struct {
+	text  []byte
+	until string
+	found func()
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.text = append(o.text, b...)
+	if o.found != nil && bytes.Contains(o.text, []byte(o.until)) {
+		o.found()
+		o.found = nil
+	}
+	return len(b), nil
+}
+
+func runUntil(t testing.TB, until string, s os.Signal, env []string, path string, args ...string) Outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -99,7 +127,13 @@ func Run(t testing.TB, env []string, path string, args ...string) Outcome {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
-	text, err := cmd.CombinedOutput()
+	printed := output{until: until}
+	if s != nil {
+		printed.found = func() { cmd.Process.Signal(s) } // it has started, since it has printed
+	}
+	cmd.Stdout, cmd.Stderr = &printed, &printed
+	err := cmd.Run()
+	text := string(printed.text)
 	if ctx.Err() != nil {
 		t.Fatalf("%v has not ended after %v; it printed\n%s", cmd.Args, limit, text)
 	}
@@ -107,5 +141,5 @@ func Run(t testing.TB, env []string, path string, args ...string) Outcome {
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, text)
 	}
-	return Outcome{string(text), cmd.ProcessState.ExitCode()}
+	return Outcome{text, cmd.ProcessState.ExitCode()}
 }
