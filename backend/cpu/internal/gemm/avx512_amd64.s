@@ -329,51 +329,107 @@ TEXT ·f32AVX512Rows3x16(SB), NOSPLIT, $0-80
 	JNZ rest
 	END_C(ADD_S_3x1, STORE_C_3x1)
 
+// FMA_STEP_ROWS_PREFETCH_4x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_4x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z4, next); \
+	prefetch; \
+	FMA_ROWS_4x1(off, Z5, Z4, Z6)
+
 // func f32AVX512Rows4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows4x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_4x1, ZERO_C_4x1, POINT_A_2, FMA_STEP_ROWS_PREFETCH_4x1, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_4x1, STORE_C_4x1)
+
+#define FMA_STEP_ROWS_PREFETCH_5x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z5, next); \
+	prefetch; \
+	FMA_ROWS_5x1(off, Z6, Z5, Z7)
 
 // func f32AVX512Rows5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows5x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_5x1, ZERO_C_5x1, POINT_A_2, FMA_STEP_ROWS_PREFETCH_5x1, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_5x1, STORE_C_5x1)
 
+#define FMA_STEP_ROWS_PREFETCH_6x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z6, next); \
+	prefetch; \
+	FMA_ROWS_6x1(off, Z7, Z6, Z8)
+
 // func f32AVX512Rows6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows6x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_6x1, ZERO_C_6x1, POINT_A_2, FMA_STEP_ROWS_PREFETCH_6x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_6x1, STORE_C_6x1)
+
+#define FMA_STEP_ROWS_PREFETCH_7x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z7, next); \
+	prefetch; \
+	FMA_ROWS_7x1(off, Z8, Z7, Z9)
 
 // func f32AVX512Rows7x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows7x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_7x1, ZERO_C_7x1, POINT_A_3, FMA_STEP_ROWS_PREFETCH_7x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, ADD_S_7x1, STORE_C_7x1)
 
+#define FMA_STEP_ROWS_PREFETCH_8x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z8, next); \
+	prefetch; \
+	FMA_ROWS_8x1(off, Z9, Z8, Z10)
+
 // func f32AVX512Rows8x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows8x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_8x1, ZERO_C_8x1, POINT_A_3, FMA_STEP_ROWS_PREFETCH_8x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_8x1, STORE_C_8x1)
+
+#define FMA_STEP_ROWS_PREFETCH_9x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z9, next); \
+	prefetch; \
+	FMA_ROWS_9x1(off, Z10, Z9, Z11)
 
 // func f32AVX512Rows9x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows9x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_9x1, ZERO_C_9x1, POINT_A_3, FMA_STEP_ROWS_PREFETCH_9x1, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_9x1, STORE_C_9x1)
 
+#define FMA_STEP_ROWS_PREFETCH_10x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z10, next); \
+	prefetch; \
+	FMA_ROWS_10x1(off, Z11, Z10, Z12)
+
 // func f32AVX512Rows10x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows10x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_10x1, ZERO_C_10x1, POINT_A_4, FMA_STEP_ROWS_PREFETCH_10x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_10x1, STORE_C_10x1)
+
+#define FMA_STEP_ROWS_PREFETCH_11x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z11, next); \
+	prefetch; \
+	FMA_ROWS_11x1(off, Z12, Z11, Z13)
 
 // func f32AVX512Rows11x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows11x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_11x1, ZERO_C_11x1, POINT_A_4, FMA_STEP_ROWS_PREFETCH_11x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_11x1, STORE_C_11x1)
 
+#define FMA_STEP_ROWS_PREFETCH_12x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z12, next); \
+	prefetch; \
+	FMA_ROWS_12x1(off, Z13, Z12, Z14)
+
 // func f32AVX512Rows12x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows12x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_12x1, ZERO_C_12x1, POINT_A_4, FMA_STEP_ROWS_PREFETCH_12x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, ADD_S_12x1, STORE_C_12x1)
+
+#define FMA_STEP_ROWS_PREFETCH_13x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z13, next); \
+	prefetch; \
+	FMA_ROWS_13x1(off, Z14, Z13, Z15)
 
 // func f32AVX512Rows13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows13x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_13x1, ZERO_C_13x1, POINT_A_5, FMA_STEP_ROWS_PREFETCH_13x1, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_13x1, STORE_C_13x1)
 
+#define FMA_STEP_ROWS_PREFETCH_14x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z14, next); \
+	prefetch; \
+	FMA_ROWS_13x1(off, Z15, Z14, Z16); \
+	FMA_ROW_1(off(R10)(R12*1), Z16, Z14, Z13)
+
 // func f32AVX512Rows14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows14x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_14x1, ZERO_C_14x1, POINT_A_5, FMA_STEP_ROWS_PREFETCH_14x1, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_14x1, STORE_C_14x1)
 
-// FMA_STEP_INNER_PREFETCH_1x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_1x2(b, next, a, later) \
 	LOAD_B_2(b, Z2, Z3, next); \
 	PREFETCHT0 later; \

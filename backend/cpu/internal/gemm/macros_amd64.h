@@ -594,10 +594,6 @@ store: \
 #define FMA_ROWS_10x1(off, b1, b0, a1) \
 	FMA_ROWS_9x1(off, b1, b0, a1); \
 	FMA_ROW_1(off(R9), a1, b0, Z9)
-#define FMA_STEP_ROWS_PREFETCH_10x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z10, next); \
-	prefetch; \
-	FMA_ROWS_10x1(off, Z11, Z10, Z12)
 #define FMA_ROWS_5x2(off, a0, b0, b1, a1) \
 	FMA_ROWS_4x2(off, a0, b0, b1, a1); \
 	FMA_ROW_2(off(DX)(R12*1), a0, b0, Z8, b1, Z9)
@@ -623,10 +619,6 @@ store: \
 #define FMA_ROWS_11x1(off, b1, b0, a1) \
 	FMA_ROWS_10x1(off, b1, b0, a1); \
 	FMA_ROW_1(off(R9)(R12*1), b1, b0, Z10)
-#define FMA_STEP_ROWS_PREFETCH_11x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z11, next); \
-	prefetch; \
-	FMA_ROWS_11x1(off, Z12, Z11, Z13)
 #define FMA_ROWS_11x2(off, a0, b0, b1, a1) \
 	FMA_ROWS_10x2(off, a0, b0, b1, a1); \
 	FMA_ROW_2(off(R9)(R12*1), a0, b0, Z20, b1, Z21)
@@ -637,10 +629,6 @@ store: \
 #define FMA_ROWS_12x1(off, b1, b0, a1) \
 	FMA_ROWS_11x1(off, b1, b0, a1); \
 	FMA_ROW_1(off(R9)(R12*2), a1, b0, Z11)
-#define FMA_STEP_ROWS_PREFETCH_12x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z12, next); \
-	prefetch; \
-	FMA_ROWS_12x1(off, Z13, Z12, Z14)
 #define FMA_ROWS_12x2(off, a0, b0, b1, a1) \
 	FMA_ROWS_11x2(off, a0, b0, b1, a1); \
 	FMA_ROW_2(off(R9)(R12*2), a1, b0, Z22, b1, Z23)
@@ -651,10 +639,6 @@ store: \
 #define FMA_ROWS_13x1(off, b1, b0, a1) \
 	FMA_ROWS_12x1(off, b1, b0, a1); \
 	FMA_ROW_1(off(R10), b1, b0, Z12)
-#define FMA_STEP_ROWS_PREFETCH_13x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z13, next); \
-	prefetch; \
-	FMA_ROWS_13x1(off, Z14, Z13, Z15)
 #define FMA_ROWS_13x2(off, a0, b0, b1, a1) \
 	FMA_ROWS_12x2(off, a0, b0, b1, a1); \
 	FMA_ROW_2(off(R10), a0, b0, Z24, b1, Z25)
@@ -662,11 +646,6 @@ store: \
 	LOAD_B_2(b, Z26, Z27, next); \
 	prefetch; \
 	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29)
-#define FMA_STEP_ROWS_PREFETCH_14x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z14, next); \
-	prefetch; \
-	FMA_ROWS_13x1(off, Z15, Z14, Z16); \
-	FMA_ROW_1(off(R10)(R12*1), Z16, Z14, Z13)
 #define FMA_ROWS_14x2(off) \
 	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31); \
 	FMA_ROW_2(off(R10)(R12*1), Z31, Z28, Z26, Z29, Z27)
@@ -674,46 +653,22 @@ store: \
 	LOAD_B_2(b, Z28, Z29, next); \
 	prefetch; \
 	FMA_ROWS_14x2(off)
-#define FMA_STEP_ROWS_PREFETCH_4x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z4, next); \
-	prefetch; \
-	FMA_ROWS_4x1(off, Z5, Z4, Z6)
-#define FMA_STEP_ROWS_PREFETCH_5x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z5, next); \
-	prefetch; \
-	FMA_ROWS_5x1(off, Z6, Z5, Z7)
 #define FMA_STEP_ROWS_PREFETCH_5x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z10, Z11, next); \
 	prefetch; \
 	FMA_ROWS_5x2(off, Z12, Z10, Z11, Z13)
-#define FMA_STEP_ROWS_PREFETCH_6x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z6, next); \
-	prefetch; \
-	FMA_ROWS_6x1(off, Z7, Z6, Z8)
 #define FMA_STEP_ROWS_PREFETCH_6x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z12, Z13, next); \
 	prefetch; \
 	FMA_ROWS_6x2(off, Z14, Z12, Z13, Z15)
-#define FMA_STEP_ROWS_PREFETCH_7x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z7, next); \
-	prefetch; \
-	FMA_ROWS_7x1(off, Z8, Z7, Z9)
 #define FMA_STEP_ROWS_PREFETCH_7x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z14, Z15, next); \
 	prefetch; \
 	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17)
-#define FMA_STEP_ROWS_PREFETCH_8x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z8, next); \
-	prefetch; \
-	FMA_ROWS_8x1(off, Z9, Z8, Z10)
 #define FMA_STEP_ROWS_PREFETCH_8x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z16, Z17, next); \
 	prefetch; \
 	FMA_ROWS_8x2(off, Z18, Z16, Z17, Z19)
-#define FMA_STEP_ROWS_PREFETCH_9x1(b, next, off, prefetch) \
-	LOAD_B_1(b, Z9, next); \
-	prefetch; \
-	FMA_ROWS_9x1(off, Z10, Z9, Z11)
 #define FMA_STEP_ROWS_PREFETCH_9x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z18, Z19, next); \
 	prefetch; \
@@ -1069,9 +1024,9 @@ near:
 	ADDQ b+24(FP), BX
 
 // RUNS_KERNEL_ROWS is a PixelRuns that reads rows of A.
-#define RUNS_KERNEL_ROWS(mask, prefetchw, zero, point, step, prefetch0, prefetch1, prefetch2, prefetch3, advance, add, store) \
+#define RUNS_KERNEL_ROWS(prefetchw, zero, point, step, prefetch0, prefetch1, prefetch2, prefetch3, advance, add, store) \
 	LOAD_RUNS_ARGS; \
-	mask; \
+	LOAD_MASK_2; \
 	MOVQ DI, DX; \
 	prefetchw; \
 	zero; \
@@ -1089,6 +1044,102 @@ run: \
 	advance(4); \
 	LOOP_OF_ONE(next); \
 	step((BX), (R14), 0, prefetch0); \
+	advance(1); \
+	DECQ CX; \
+	JNZ rest; \
+next: \
+	DECQ n+0(FP); \
+	JNZ run; \
+	END_C(add, store)
+#define FMA_STEP_ROWS_1x1(b, next, off) \
+	LOAD_B_1(b, Z1, next); \
+	FMA_ROW_1(off(AX), Z2, Z1, Z0)
+#define FMA_STEP_ROWS_2x1(b, next, off) \
+	LOAD_B_1(b, Z2, next); \
+	FMA_ROWS_2x1(off, Z3, Z2, Z4)
+#define FMA_STEP_ROWS_3x1(b, next, off) \
+	LOAD_B_1(b, Z3, next); \
+	FMA_ROWS_3x1(off, Z4, Z3, Z5)
+#define RUNS_KERNEL_ROWS_NARROW_FEW(prefetchw, zero, step, add, store) \
+	LOAD_RUNS_ARGS; \
+	LOAD_MASK_1; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
+	LEAQ (R13)(R13*2), R11; \
+	MOVQ at+80(FP), R15; \
+run: \
+	NEXT_RUN; \
+	POINT_PREFETCH_B(5); \
+	LOOP_OF_FOUR; \
+	step((BX), (R14), 0); \
+	step((BX)(R13*1), (R14)(R13*1), 4); \
+	step((BX)(R13*2), (R14)(R13*2), 8); \
+	step((BX)(R11*1), (R14)(R11*1), 12); \
+	ADVANCE_ROWS1(4); \
+	LOOP_OF_ONE(next); \
+	step((BX), (R14), 0); \
+	ADVANCE_ROWS1(1); \
+	DECQ CX; \
+	JNZ rest; \
+next: \
+	DECQ n+0(FP); \
+	JNZ run; \
+	END_C(add, store)
+#define FMA_STEP_ROWS_10x1(b, next, off) \
+	LOAD_B_1(b, Z10, next); \
+	FMA_ROWS_10x1(off, Z11, Z10, Z12)
+#define FMA_STEP_ROWS_11x1(b, next, off) \
+	LOAD_B_1(b, Z11, next); \
+	FMA_ROWS_11x1(off, Z12, Z11, Z13)
+#define FMA_STEP_ROWS_12x1(b, next, off) \
+	LOAD_B_1(b, Z12, next); \
+	FMA_ROWS_12x1(off, Z13, Z12, Z14)
+#define FMA_STEP_ROWS_13x1(b, next, off) \
+	LOAD_B_1(b, Z13, next); \
+	FMA_ROWS_13x1(off, Z14, Z13, Z15)
+#define FMA_STEP_ROWS_14x1(b, next, off) \
+	LOAD_B_1(b, Z14, next); \
+	FMA_ROWS_13x1(off, Z15, Z14, Z16); \
+	FMA_ROW_1(off(R10)(R12*1), Z16, Z14, Z13)
+#define FMA_STEP_ROWS_4x1(b, next, off) \
+	LOAD_B_1(b, Z4, next); \
+	FMA_ROWS_4x1(off, Z5, Z4, Z6)
+#define FMA_STEP_ROWS_5x1(b, next, off) \
+	LOAD_B_1(b, Z5, next); \
+	FMA_ROWS_5x1(off, Z6, Z5, Z7)
+#define FMA_STEP_ROWS_6x1(b, next, off) \
+	LOAD_B_1(b, Z6, next); \
+	FMA_ROWS_6x1(off, Z7, Z6, Z8)
+#define FMA_STEP_ROWS_7x1(b, next, off) \
+	LOAD_B_1(b, Z7, next); \
+	FMA_ROWS_7x1(off, Z8, Z7, Z9)
+#define FMA_STEP_ROWS_8x1(b, next, off) \
+	LOAD_B_1(b, Z8, next); \
+	FMA_ROWS_8x1(off, Z9, Z8, Z10)
+#define FMA_STEP_ROWS_9x1(b, next, off) \
+	LOAD_B_1(b, Z9, next); \
+	FMA_ROWS_9x1(off, Z10, Z9, Z11)
+#define RUNS_KERNEL_ROWS_NARROW(prefetchw, zero, point, step, advance, add, store) \
+	LOAD_RUNS_ARGS; \
+	LOAD_MASK_1; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
+	LEAQ (R13)(R13*2), R11; \
+	MOVQ at+80(FP), R15; \
+run: \
+	NEXT_RUN; \
+	point; \
+	POINT_PREFETCH_B(5); \
+	LOOP_OF_FOUR; \
+	step((BX), (R14), 0); \
+	step((BX)(R13*1), (R14)(R13*1), 4); \
+	step((BX)(R13*2), (R14)(R13*2), 8); \
+	step((BX)(R11*1), (R14)(R11*1), 12); \
+	advance(4); \
+	LOOP_OF_ONE(next); \
+	step((BX), (R14), 0); \
 	advance(1); \
 	DECQ CX; \
 	JNZ rest; \

@@ -67,8 +67,11 @@ const prefetchDistanceB = 32
 const prefetchDistanceA = 32
 
 // prefetchesA reports whether A is prefetched. Short runs of A would end before the prefetched
-// line, and without AVX-512 the load ports are busy.
-func (t *tile) prefetchesA() bool { return !(t.runs && t.inner) && !t.strips && t.bytes == 64 }
+// line. Without AVX-512, and in runs with a single vector of columns, the load ports are busy: a
+// step has as many broadcasts as multiplications.
+func (t *tile) prefetchesA() bool {
+	return !(t.runs && (t.inner || t.vectors == 1)) && !t.strips && t.bytes == 64
+}
 
 // prefetchDistanceCopy is that number for kernels that pack B: then B is mostly in L2, and its
 // rows share lines of L1, which more prefetches would evict.
@@ -127,6 +130,9 @@ func (t *tile) write(g *gen) {
 		kind = "COPY_KERNEL"
 	}
 	kind += map[bool]string{true: "_INNER", false: "_ROWS"}[t.inner]
+	if t.runs && !t.inner && t.vectors == 1 {
+		kind += "_NARROW"
+	}
 	if t.reg == "Y" {
 		kind += "_AVX2"
 	}
