@@ -318,111 +318,15 @@ TEXT ·pixelRuns14AVX512(SB), NOSPLIT, $0-88
 
 // func rowRuns1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns1AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	MOVQ DI, DX
-	PREFETCHW_C_1x2
-	ZERO_C_1x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z2, Z3, (R14))
-	PREFETCH_A_1_FROM_0
-	FMA_ROW_2((AX), Z4, Z2, Z0, Z3, Z1)
-	LOAD_B_2((BX)(R13*1), Z2, Z3, (R14)(R13*1))
-	FMA_ROW_2(4(AX), Z4, Z2, Z0, Z3, Z1)
-	LOAD_B_2((BX)(R13*2), Z2, Z3, (R14)(R13*2))
-	FMA_ROW_2(8(AX), Z4, Z2, Z0, Z3, Z1)
-	LOAD_B_2((BX)(R11*1), Z2, Z3, (R14)(R11*1))
-	FMA_ROW_2(12(AX), Z4, Z2, Z0, Z3, Z1)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(next)
-	LOAD_B_2((BX), Z2, Z3, (R14))
-	PREFETCH_A_1_FROM_0
-	FMA_ROW_2((AX), Z4, Z2, Z0, Z3, Z1)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C(ADD_S_1x2, STORE_C_1x2)
+	RUNS_KERNEL_ROWS_FEW(PREFETCHW_C_1x2, ZERO_C_1x2, FMA_STEP_ROWS_1x2, ADD_S_1x2, STORE_C_1x2)
 
 // func rowRuns2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns2AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	MOVQ DI, DX
-	PREFETCHW_C_2x2
-	ZERO_C_2x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z4, Z5, (R14))
-	PREFETCH_A_1_FROM_0
-	FMA_ROWS_2x2(0, Z6, Z4, Z5, Z7)
-	LOAD_B_2((BX)(R13*1), Z4, Z5, (R14)(R13*1))
-	PREFETCH_A_1_FROM_1
-	FMA_ROWS_2x2(4, Z6, Z4, Z5, Z7)
-	LOAD_B_2((BX)(R13*2), Z4, Z5, (R14)(R13*2))
-	FMA_ROWS_2x2(8, Z6, Z4, Z5, Z7)
-	LOAD_B_2((BX)(R11*1), Z4, Z5, (R14)(R11*1))
-	FMA_ROWS_2x2(12, Z6, Z4, Z5, Z7)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(next)
-	LOAD_B_2((BX), Z4, Z5, (R14))
-	PREFETCH_A_1_FROM_0
-	FMA_ROWS_2x2(0, Z6, Z4, Z5, Z7)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C(ADD_S_2x2, STORE_C_2x2)
+	RUNS_KERNEL_ROWS_FEW(PREFETCHW_C_2x2, ZERO_C_2x2, FMA_STEP_ROWS_2x2, ADD_S_2x2, STORE_C_2x2)
 
 // func rowRuns3AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns3AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	MOVQ DI, DX
-	PREFETCHW_C_3x2
-	ZERO_C_3x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z6, Z7, (R14))
-	PREFETCH_A_1_FROM_0
-	FMA_ROWS_3x2(0, Z8, Z6, Z7, Z9)
-	LOAD_B_2((BX)(R13*1), Z6, Z7, (R14)(R13*1))
-	PREFETCH_A_1_FROM_1
-	FMA_ROWS_3x2(4, Z8, Z6, Z7, Z9)
-	LOAD_B_2((BX)(R13*2), Z6, Z7, (R14)(R13*2))
-	PREFETCH_A_1_FROM_2
-	FMA_ROWS_3x2(8, Z8, Z6, Z7, Z9)
-	LOAD_B_2((BX)(R11*1), Z6, Z7, (R14)(R11*1))
-	FMA_ROWS_3x2(12, Z8, Z6, Z7, Z9)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(next)
-	LOAD_B_2((BX), Z6, Z7, (R14))
-	PREFETCH_A_1_FROM_0
-	FMA_ROWS_3x2(0, Z8, Z6, Z7, Z9)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C(ADD_S_3x2, STORE_C_3x2)
+	RUNS_KERNEL_ROWS_FEW(PREFETCHW_C_3x2, ZERO_C_3x2, FMA_STEP_ROWS_3x2, ADD_S_3x2, STORE_C_3x2)
 
 // func rowRuns4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns4AVX512(SB), NOSPLIT, $0-88

@@ -21,8 +21,9 @@ import "unsafe"
 //
 //	d[i*ldd+j] = s[i*lds+j] + Σ a[i*lda+p]·b[p*ldb+j]   for p < k
 //
-// without the first term if s is nil; d and s may be the same. For a kernel of
-// the form Inner the element of A is a[p*lda+i]. Rows of b have nr elements. If
+// without the first term if s is nil; d and s may be the same. If mask has the bit [Continue],
+// which those of the form Rows of Masked tiles read, the sum begins with s, which is not nil;
+// else s is added to the sum of the products. For a kernel of the form Inner the element of A is a[p*lda+i]. Rows of b have nr elements. If
 // the Tiles are Masked, only the columns of s and d whose bit of mask is set are
 // read and written.
 //
@@ -33,6 +34,11 @@ import "unsafe"
 // the processor's instruction works.
 type Kernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 
+// Continue is the bit of a [Kernel]'s mask with which its sums begin with s: those of several
+// calls, each of a part of the inner dimension, are then the sum of one call for all of it. The
+// processor's sign bit is the cheapest one to test.
+const Continue uint = 1 << 63
+
 // PrefetchKernel is a [Kernel] that prefetches the next operands to L2: 128 bytes at next for
 // every four steps, stride bytes apart.
 type PrefetchKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
@@ -42,7 +48,7 @@ type PrefetchKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb
 //
 //	packed[p*NR+j] = b[p*ldb+j]
 //
-// On pairs B is rows of bfloat16, two of which make a row of pairs:
+// On pairs B is rows of bfloat16, two of which make a row of pairs, and sums can begin with s:
 //
 //	packed[p*NR+j] = (b[2p*ldb+j], b[(2p+1)*ldb+j])
 type CopyKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
@@ -73,7 +79,7 @@ type RunsKernel func(n int, a unsafe.Pointer, lda, lowA int, at unsafe.Pointer, 
 type PrefetchKernels struct{ Rows, Inner []PrefetchKernel }
 
 // CopyKernels are kernels that pack B, like [PrefetchKernels]. On pairs there is one for each
-// number of rows from two on.
+// number of rows.
 type CopyKernels struct{ Rows, Inner []CopyKernel }
 
 // Tiles is the kernels of one kind of arithmetic. Tables are indexed by the
@@ -293,7 +299,7 @@ type Set struct {
 	// Transpose packs up to 16 that lie apart: d[p*ldd+j] = s[j*lds+p].
 	Lanes, Transpose [elements]Pack
 
-	// Dots and Adds are products by a vector, for F32, F16 and BF16, or nil.
+	// Dots and Adds are products by a vector, for F32, F16 and BF16, Adds also for Pairs, or nil.
 	Dots [elements]Dots
 	Adds [elements]Adds
 

@@ -242,6 +242,47 @@ func TestCopyPairs(t *testing.T) {
 	}
 }
 
+// TestContinue: kernels whose sums begin with those of an earlier call give the bits of one call.
+func TestContinue(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	for _, set := range setsHere() {
+		for _, tiles := range []*Tiles{set.F32, set.Pairs} {
+			if tiles == nil || !tiles.Masked {
+				continue
+			}
+			check := func(what string, nr int, kernel func(mr, k, from int, s unsafe.Pointer, a, d *guarded, mask uint)) {
+				for mr := 1; mr <= tiles.MR; mr++ {
+					const k, half = 37, 16
+					a := newGuarded(4 * mr * k)
+					floats(rng, a.data, BF16)
+					got, want := newGuarded(4*nr*mr), newGuarded(4*nr*mr)
+					mask := uint(1)<<(nr-1) - 1
+					kernel(mr, k, 0, nil, a, want, mask)
+					kernel(mr, half, 0, nil, a, got, mask)
+					kernel(mr, k-half, half, got.pointer(), a, got, mask|Continue)
+					if !bytes.Equal(got.all, want.all) {
+						t.Errorf("%s, %s, %d rows of %d columns: other bits than in one call", set.Name, what, mr, nr)
+					}
+				}
+			}
+			b := newGuarded(4 * tiles.NR * 37)
+			floats(rng, b.data, BF16)
+			for nr, kernels := range map[int][]Kernel{tiles.NR: tiles.Rows, tiles.NarrowNR: tiles.NarrowRows} {
+				check("kernel", nr, func(mr, k, from int, s unsafe.Pointer, a, d *guarded, mask uint) {
+					kernels[mr](k, at(a.pointer(), from, 4), 4*37, at(b.pointer(), from*nr, 4), 4*nr, s, 4*nr, d.pointer(), 4*nr, mask)
+				})
+			}
+			if tiles.Step > 1 {
+				packed := newGuarded(4 * tiles.NR * 37)
+				check("copying kernel", tiles.NR, func(mr, k, from int, s unsafe.Pointer, a, d *guarded, mask uint) {
+					nr := tiles.NR
+					tiles.Copies.Rows[mr](k, at(a.pointer(), from, 4), 4*37, at(b.pointer(), 2*from*nr, 2), 2*nr, s, 4*nr, d.pointer(), 4*nr, mask, packed.pointer())
+				})
+			}
+		}
+	}
+}
+
 // TestPack holds packing against the loops in Go, to the bit.
 func TestPack(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))

@@ -139,64 +139,10 @@
 	VPXORD Z0, Z0, Z0; \
 	VPXORD Z1, Z1, Z1
 
-// POINT_PREFETCH_B sets R14 to the row of B that is prefetched.
-#define POINT_PREFETCH_B(shift) \
-	MOVQ R13, R14; \
-	SHLQ $shift, R14; \
-	ADDQ BX, R14
-
-// LOOP_OF_FOUR begins the loop over four steps.
-#define LOOP_OF_FOUR \
-	SUBQ $4, CX; \
-	JLT tail; \
-	PCALIGN $64; \
-loop:
-
-// LOAD_B_2 loads a row of B and prefetches a later one.
-#define LOAD_B_2(pb, b0, b1, next) \
-	VMOVUPS pb, b0; \
-	VMOVUPS 64 pb, b1; \
-	PREFETCHT0 next; \
-	PREFETCHT0 64 next
-
-// PREFETCH_A_1_FROM_0 prefetches every fourth row of A.
-#define PREFETCH_A_1_FROM_0 PREFETCHT0 128(AX)
-
-// FMA_ROW_2 broadcasts an element of A and adds its products with a row of B.
-#define FMA_ROW_2(at, a, b0, acc0, b1, acc1) \
-	VBROADCASTSS at, a; \
-	VFMADD231PS b0, a, acc0; \
-	VFMADD231PS b1, a, acc1
-
-// ADVANCE_ROWS1 moves the pointers to A and B.
-#define ADVANCE_ROWS1(n) \
-	LEAQ (BX)(R13*n), BX; \
-	LEAQ (R14)(R13*n), R14; \
-	ADDQ $(4*n), AX
-
-// LOOP_OF_ONE ends the loop over four steps and begins that over one.
-#define LOOP_OF_ONE(end) \
-	SUBQ $4, CX; \
-	JGE loop; \
-tail: \
-	ADDQ $4, CX; \
-	JLE end; \
-rest:
-
 // ADD_S_1x2 adds rows of s to the accumulators.
 #define ADD_S_1x2 \
 	VADDPS (SI), Z0, K1, Z0; \
 	VADDPS 64(SI), Z1, K2, Z1
-
-// STORE_C_1x2 stores rows of the result.
-#define STORE_C_1x2 \
-	VMOVUPS Z0, K1, (DI); \
-	VMOVUPS Z1, K2, 64(DI)
-
-// RETURN returns.
-#define RETURN \
-	VZEROUPPER; \
-	RET
 #define ADD_S_1x1 VADDPS (SI), Z0, K1, Z0
 #define ADD_S_2x1 \
 	ADD_S_1x1; \
@@ -315,6 +261,72 @@ rest:
 	ADDQ R9, SI; \
 	VADDPS (SI), Z26, K1, Z26; \
 	VADDPS 64(SI), Z27, K2, Z27
+
+// BEGIN_S adds s to the cleared accumulators, and to nothing else, if the sign bit of the mask is set.
+#define BEGIN_S(add) \
+	CMPQ mask+72(FP), $0; \
+	JGE begin; \
+	MOVQ s+40(FP), SI; \
+	MOVQ lds+48(FP), R9; \
+	MOVQ $0, s+40(FP); \
+	add; \
+begin:
+
+// POINT_PREFETCH_B sets R14 to the row of B that is prefetched.
+#define POINT_PREFETCH_B(shift) \
+	MOVQ R13, R14; \
+	SHLQ $shift, R14; \
+	ADDQ BX, R14
+
+// LOOP_OF_FOUR begins the loop over four steps.
+#define LOOP_OF_FOUR \
+	SUBQ $4, CX; \
+	JLT tail; \
+	PCALIGN $64; \
+loop:
+
+// LOAD_B_2 loads a row of B and prefetches a later one.
+#define LOAD_B_2(pb, b0, b1, next) \
+	VMOVUPS pb, b0; \
+	VMOVUPS 64 pb, b1; \
+	PREFETCHT0 next; \
+	PREFETCHT0 64 next
+
+// FMA_ROW_2 broadcasts an element of A and adds its products with a row of B.
+#define FMA_ROW_2(at, a, b0, acc0, b1, acc1) \
+	VBROADCASTSS at, a; \
+	VFMADD231PS b0, a, acc0; \
+	VFMADD231PS b1, a, acc1
+
+// FMA_STEP_ROWS_1x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_1x2(b, next, off) \
+	LOAD_B_2(b, Z2, Z3, next); \
+	FMA_ROW_2(off(AX), Z4, Z2, Z0, Z3, Z1)
+
+// ADVANCE_ROWS1 moves the pointers to A and B.
+#define ADVANCE_ROWS1(n) \
+	LEAQ (BX)(R13*n), BX; \
+	LEAQ (R14)(R13*n), R14; \
+	ADDQ $(4*n), AX
+
+// LOOP_OF_ONE ends the loop over four steps and begins that over one.
+#define LOOP_OF_ONE(end) \
+	SUBQ $4, CX; \
+	JGE loop; \
+tail: \
+	ADDQ $4, CX; \
+	JLE end; \
+rest:
+
+// STORE_C_1x2 stores rows of the result.
+#define STORE_C_1x2 \
+	VMOVUPS Z0, K1, (DI); \
+	VMOVUPS Z1, K2, 64(DI)
+
+// RETURN returns.
+#define RETURN \
+	VZEROUPPER; \
+	RET
 #define STORE_C_1x1 VMOVUPS Z0, K1, (DI)
 #define STORE_C_2x1 \
 	STORE_C_1x1; \
@@ -445,34 +457,99 @@ sum: \
 store: \
 	store2; \
 	RETURN
+#define LOAD_B_1(pb, b0, next) \
+	VMOVUPS pb, b0; \
+	PREFETCHT0 next
+#define FMA_ROW_1(at, a, b0, acc0) \
+	VBROADCASTSS at, a; \
+	VFMADD231PS b0, a, acc0
+#define FMA_STEP_ROWS_1x1(b, next, off) \
+	LOAD_B_1(b, Z1, next); \
+	FMA_ROW_1(off(AX), Z2, Z1, Z0)
+#define FMA_STEP_ROWS_2x1(b, next, off) \
+	LOAD_B_1(b, Z2, next); \
+	FMA_ROW_1(off(AX), Z3, Z2, Z0); \
+	FMA_ROW_1(off(AX)(R12*1), Z4, Z2, Z1)
+#define FMA_STEP_ROWS_2x2(b, next, off) \
+	LOAD_B_2(b, Z4, Z5, next); \
+	FMA_ROW_2(off(AX), Z6, Z4, Z0, Z5, Z1); \
+	FMA_ROW_2(off(AX)(R12*1), Z7, Z4, Z2, Z5, Z3)
+
+// FMA_ROWS_3x1 is FMA_ROW for some rows of A.
+#define FMA_ROWS_3x1(off, b1, b0, a1) \
+	FMA_ROW_1(off(AX), b1, b0, Z0); \
+	FMA_ROW_1(off(AX)(R12*1), a1, b0, Z1); \
+	FMA_ROW_1(off(AX)(R12*2), b1, b0, Z2)
+#define FMA_STEP_ROWS_3x1(b, next, off) \
+	LOAD_B_1(b, Z3, next); \
+	FMA_ROWS_3x1(off, Z4, Z3, Z5)
+#define FMA_ROWS_3x2(off, a0, b0, b1, a1) \
+	FMA_ROW_2(off(AX), a0, b0, Z0, b1, Z1); \
+	FMA_ROW_2(off(AX)(R12*1), a1, b0, Z2, b1, Z3); \
+	FMA_ROW_2(off(AX)(R12*2), a0, b0, Z4, b1, Z5)
+#define FMA_STEP_ROWS_3x2(b, next, off) \
+	LOAD_B_2(b, Z6, Z7, next); \
+	FMA_ROWS_3x2(off, Z8, Z6, Z7, Z9)
+#define LOAD_MASK_1 \
+	MOVQ mask+72(FP), DX; \
+	KMOVW DX, K1
+#define PREFETCHW_C_1x1 PREFETCHW(0, NUM_DX)
+#define PREFETCHW_C_2x1 \
+	PREFETCHW_C_1x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX)
 #define PREFETCHW_C_2x2 \
 	PREFETCHW_C_1x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
-#define ZERO_C_2x2 \
-	ZERO_C_1x2; \
-	VPXORD Z2, Z2, Z2; \
-	VPXORD Z3, Z3, Z3
-
-// FMA_ROWS_2x2 is FMA_ROW for some rows of A.
-#define FMA_ROWS_2x2(off, a0, b0, b1, a1) \
-	FMA_ROW_2(off(AX), a0, b0, Z0, b1, Z1); \
-	FMA_ROW_2(off(AX)(R12*1), a1, b0, Z2, b1, Z3)
-#define PREFETCH_A_1_FROM_1 PREFETCHT0 128(AX)(R12*1)
+#define PREFETCHW_C_3x1 \
+	PREFETCHW_C_2x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX)
 #define PREFETCHW_C_3x2 \
 	PREFETCHW_C_2x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
+#define ZERO_C_1x1 VPXORD Z0, Z0, Z0
+#define ZERO_C_2x1 \
+	ZERO_C_1x1; \
+	VPXORD Z1, Z1, Z1
+#define ZERO_C_2x2 \
+	ZERO_C_1x2; \
+	VPXORD Z2, Z2, Z2; \
+	VPXORD Z3, Z3, Z3
+#define ZERO_C_3x1 \
+	ZERO_C_2x1; \
+	VPXORD Z2, Z2, Z2
 #define ZERO_C_3x2 \
 	ZERO_C_2x2; \
 	VPXORD Z4, Z4, Z4; \
 	VPXORD Z5, Z5, Z5
-#define FMA_ROWS_3x2(off, a0, b0, b1, a1) \
-	FMA_ROWS_2x2(off, a0, b0, b1, a1); \
-	FMA_ROW_2(off(AX)(R12*2), a0, b0, Z4, b1, Z5)
-#define PREFETCH_A_1_FROM_2 PREFETCHT0 128(AX)(R12*2)
+
+// KERNEL_ROWS_FEW is a Kernel that reads rows of A.
+#define KERNEL_ROWS_FEW(mask, prefetchw, zero, add, step, store) \
+	LOAD_KERNEL_ARGS; \
+	mask; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
+	BEGIN_S(add); \
+	POINT_PREFETCH_B(5); \
+	LEAQ (R13)(R13*2), R11; \
+	LOOP_OF_FOUR; \
+	step((BX), (R14), 0); \
+	step((BX)(R13*1), (R14)(R13*1), 4); \
+	step((BX)(R13*2), (R14)(R13*2), 8); \
+	step((BX)(R11*1), (R14)(R11*1), 12); \
+	ADVANCE_ROWS1(4); \
+	LOOP_OF_ONE(sum); \
+	step((BX), (R14), 0); \
+	ADVANCE_ROWS1(1); \
+	DECQ CX; \
+	JNZ rest; \
+	END_C(add, store)
 #define PREFETCHW_C_4x2 \
 	PREFETCHW_C_3x2; \
 	ADDQ R8, DX; \
@@ -487,12 +564,15 @@ store: \
 #define POINT_A_2 \
 	LEAQ (AX)(R12*2), DX; \
 	ADDQ R12, DX
+
+// PREFETCH_A_1_FROM_0 prefetches every fourth row of A.
+#define PREFETCH_A_1_FROM_0 PREFETCHT0 128(AX)
 #define FMA_ROWS_4x2(off, a0, b0, b1, a1) \
 	FMA_ROWS_3x2(off, a0, b0, b1, a1); \
 	FMA_ROW_2(off(DX), a1, b0, Z6, b1, Z7)
+#define PREFETCH_A_1_FROM_1 PREFETCHT0 128(AX)(R12*1)
+#define PREFETCH_A_1_FROM_2 PREFETCHT0 128(AX)(R12*2)
 #define PREFETCH_A_1_FROM_3 PREFETCHT0 128(DX)
-
-// FMA_STEP_ROWS_PREFETCH_4x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_4x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z8, Z9, next); \
 	prefetch; \
@@ -523,9 +603,6 @@ store: \
 	ADDQ $(4*n), SI; \
 	ADDQ $(4*n), R9; \
 	ADDQ $(4*n), R10
-#define LOAD_B_1(pb, b0, next) \
-	VMOVUPS pb, b0; \
-	PREFETCHT0 next
 #define PREFETCH_A_2_FROM_2 \
 	PREFETCHT0 128(AX)(R12*2); \
 	PREFETCHT0 128(SI)
@@ -564,15 +641,6 @@ store: \
 #define PREFETCH_A_2_FROM_1 \
 	PREFETCHT0 128(AX)(R12*1); \
 	PREFETCHT0 128(DX)(R12*2)
-#define FMA_ROW_1(at, a, b0, acc0) \
-	VBROADCASTSS at, a; \
-	VFMADD231PS b0, a, acc0
-#define FMA_ROWS_2x1(off, b1, b0, a1) \
-	FMA_ROW_1(off(AX), b1, b0, Z0); \
-	FMA_ROW_1(off(AX)(R12*1), a1, b0, Z1)
-#define FMA_ROWS_3x1(off, b1, b0, a1) \
-	FMA_ROWS_2x1(off, b1, b0, a1); \
-	FMA_ROW_1(off(AX)(R12*2), b1, b0, Z2)
 #define FMA_ROWS_4x1(off, b1, b0, a1) \
 	FMA_ROWS_3x1(off, b1, b0, a1); \
 	FMA_ROW_1(off(DX), a1, b0, Z3)
@@ -673,9 +741,6 @@ store: \
 	LOAD_B_2(b, Z18, Z19, next); \
 	prefetch; \
 	FMA_ROWS_9x2(off, Z20, Z18, Z19, Z21)
-#define LOAD_MASK_1 \
-	MOVQ mask+72(FP), DX; \
-	KMOVW DX, K1
 #define POINT_A_3 \
 	LEAQ (AX)(R12*2), DX; \
 	ADDQ R12, DX; \
@@ -697,15 +762,6 @@ store: \
 	ADDQ R12, R9; \
 	LEAQ (R9)(R12*2), R10; \
 	ADDQ R12, R10
-#define PREFETCHW_C_1x1 PREFETCHW(0, NUM_DX)
-#define PREFETCHW_C_2x1 \
-	PREFETCHW_C_1x1; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX)
-#define PREFETCHW_C_3x1 \
-	PREFETCHW_C_2x1; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX)
 #define PREFETCHW_C_4x1 \
 	PREFETCHW_C_3x1; \
 	ADDQ R8, DX; \
@@ -800,13 +856,6 @@ store: \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
-#define ZERO_C_1x1 VPXORD Z0, Z0, Z0
-#define ZERO_C_2x1 \
-	ZERO_C_1x1; \
-	VPXORD Z1, Z1, Z1
-#define ZERO_C_3x1 \
-	ZERO_C_2x1; \
-	VPXORD Z2, Z2, Z2
 #define ZERO_C_4x1 \
 	ZERO_C_3x1; \
 	VPXORD Z3, Z3, Z3
@@ -880,14 +929,13 @@ store: \
 	ZERO_C_13x2; \
 	VPXORD Z26, Z26, Z26; \
 	VPXORD Z27, Z27, Z27
-
-// KERNEL_ROWS is a Kernel that reads rows of A.
-#define KERNEL_ROWS(mask, prefetchw, zero, point, step, prefetch0, prefetch1, prefetch2, prefetch3, advance, add, store) \
+#define KERNEL_ROWS(mask, prefetchw, zero, add, point, step, prefetch0, prefetch1, prefetch2, prefetch3, advance, store) \
 	LOAD_KERNEL_ARGS; \
 	mask; \
 	MOVQ DI, DX; \
 	prefetchw; \
 	zero; \
+	BEGIN_S(add); \
 	point; \
 	POINT_PREFETCH_B(5); \
 	LEAQ (R13)(R13*2), R11; \
@@ -1023,7 +1071,33 @@ near:
 	ADDQ a+8(FP), AX; \
 	ADDQ b+24(FP), BX
 
-// RUNS_KERNEL_ROWS is a PixelRuns that reads rows of A.
+// RUNS_KERNEL_ROWS_FEW is a PixelRuns that reads rows of A.
+#define RUNS_KERNEL_ROWS_FEW(prefetchw, zero, step, add, store) \
+	LOAD_RUNS_ARGS; \
+	LOAD_MASK_2; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
+	LEAQ (R13)(R13*2), R11; \
+	MOVQ at+80(FP), R15; \
+run: \
+	NEXT_RUN; \
+	POINT_PREFETCH_B(5); \
+	LOOP_OF_FOUR; \
+	step((BX), (R14), 0); \
+	step((BX)(R13*1), (R14)(R13*1), 4); \
+	step((BX)(R13*2), (R14)(R13*2), 8); \
+	step((BX)(R11*1), (R14)(R11*1), 12); \
+	ADVANCE_ROWS1(4); \
+	LOOP_OF_ONE(next); \
+	step((BX), (R14), 0); \
+	ADVANCE_ROWS1(1); \
+	DECQ CX; \
+	JNZ rest; \
+next: \
+	DECQ n+0(FP); \
+	JNZ run; \
+	END_C(add, store)
 #define RUNS_KERNEL_ROWS(prefetchw, zero, point, step, prefetch0, prefetch1, prefetch2, prefetch3, advance, add, store) \
 	LOAD_RUNS_ARGS; \
 	LOAD_MASK_2; \
@@ -1051,15 +1125,6 @@ next: \
 	DECQ n+0(FP); \
 	JNZ run; \
 	END_C(add, store)
-#define FMA_STEP_ROWS_1x1(b, next, off) \
-	LOAD_B_1(b, Z1, next); \
-	FMA_ROW_1(off(AX), Z2, Z1, Z0)
-#define FMA_STEP_ROWS_2x1(b, next, off) \
-	LOAD_B_1(b, Z2, next); \
-	FMA_ROWS_2x1(off, Z3, Z2, Z4)
-#define FMA_STEP_ROWS_3x1(b, next, off) \
-	LOAD_B_1(b, Z3, next); \
-	FMA_ROWS_3x1(off, Z4, Z3, Z5)
 #define RUNS_KERNEL_ROWS_NARROW_FEW(prefetchw, zero, step, add, store) \
 	LOAD_RUNS_ARGS; \
 	LOAD_MASK_1; \

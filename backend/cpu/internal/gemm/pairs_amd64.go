@@ -286,6 +286,11 @@ func pairsAVX512Inner13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, l
 //go:noescape
 func pairsAVX512Inner14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 
+// pairsAVX512CopyRows1x32 is a CopyKernel of 1 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
+//
+//go:noescape
+func pairsAVX512CopyRows1x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
+
 // pairsAVX512CopyRows2x32 is a CopyKernel of 2 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
 //
 //go:noescape
@@ -350,6 +355,11 @@ func pairsAVX512CopyRows13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer
 //
 //go:noescape
 func pairsAVX512CopyRows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
+
+// addsPairsAVX512 is Adds on pairs.
+//
+//go:noescape
+func addsPairsAVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, rows int, n int)
 
 // pairsAVX512Strip1x32 is a StripKernel of 1 rows: Σ a[i*lda+p]·b[p*32+j], rounded to bfloat16.
 //
@@ -780,7 +790,7 @@ var pairsAVX512Rows32 = []Kernel{1: pairsAVX512Rows1x32, pairsAVX512Rows2x32, pa
 var pairsAVX512Rows16 = []Kernel{1: pairsAVX512Rows1x16, pairsAVX512Rows2x16, pairsAVX512Rows3x16, pairsAVX512Rows4x16, pairsAVX512Rows5x16, pairsAVX512Rows6x16, pairsAVX512Rows7x16, pairsAVX512Rows8x16, pairsAVX512Rows9x16, pairsAVX512Rows10x16, pairsAVX512Rows11x16, pairsAVX512Rows12x16, pairsAVX512Rows13x16, pairsAVX512Rows14x16}
 var pairsAVX512Inner32 = []Kernel{1: pairsAVX512Inner1x32, pairsAVX512Inner2x32, pairsAVX512Inner3x32, pairsAVX512Inner4x32, pairsAVX512Inner5x32, pairsAVX512Inner6x32, pairsAVX512Inner7x32, pairsAVX512Inner8x32, pairsAVX512Inner9x32, pairsAVX512Inner10x32, pairsAVX512Inner11x32, pairsAVX512Inner12x32, pairsAVX512Inner13x32, pairsAVX512Inner14x32}
 var pairsAVX512Inner16 = []Kernel{1: pairsAVX512Inner1x16, pairsAVX512Inner2x16, pairsAVX512Inner3x16, pairsAVX512Inner4x16, pairsAVX512Inner5x16, pairsAVX512Inner6x16, pairsAVX512Inner7x16, pairsAVX512Inner8x16, pairsAVX512Inner9x16, pairsAVX512Inner10x16, pairsAVX512Inner11x16, pairsAVX512Inner12x16, pairsAVX512Inner13x16, pairsAVX512Inner14x16}
-var pairsAVX512CopyRows32 = []CopyKernel{2: pairsAVX512CopyRows2x32, pairsAVX512CopyRows3x32, pairsAVX512CopyRows4x32, pairsAVX512CopyRows5x32, pairsAVX512CopyRows6x32, pairsAVX512CopyRows7x32, pairsAVX512CopyRows8x32, pairsAVX512CopyRows9x32, pairsAVX512CopyRows10x32, pairsAVX512CopyRows11x32, pairsAVX512CopyRows12x32, pairsAVX512CopyRows13x32, pairsAVX512CopyRows14x32}
+var pairsAVX512CopyRows32 = []CopyKernel{1: pairsAVX512CopyRows1x32, pairsAVX512CopyRows2x32, pairsAVX512CopyRows3x32, pairsAVX512CopyRows4x32, pairsAVX512CopyRows5x32, pairsAVX512CopyRows6x32, pairsAVX512CopyRows7x32, pairsAVX512CopyRows8x32, pairsAVX512CopyRows9x32, pairsAVX512CopyRows10x32, pairsAVX512CopyRows11x32, pairsAVX512CopyRows12x32, pairsAVX512CopyRows13x32, pairsAVX512CopyRows14x32}
 var pairsAVX512Strip32 = []StripKernel{1: pairsAVX512Strip1x32, pairsAVX512Strip2x32, pairsAVX512Strip3x32, pairsAVX512Strip4x32, pairsAVX512Strip5x32, pairsAVX512Strip6x32, pairsAVX512Strip7x32, pairsAVX512Strip8x32, pairsAVX512Strip9x32, pairsAVX512Strip10x32, pairsAVX512Strip11x32, pairsAVX512Strip12x32, pairsAVX512Strip13x32, pairsAVX512Strip14x32}
 var pairsAVX512Strip16 = []StripKernel{1: pairsAVX512Strip1x16, pairsAVX512Strip2x16, pairsAVX512Strip3x16, pairsAVX512Strip4x16, pairsAVX512Strip5x16, pairsAVX512Strip6x16, pairsAVX512Strip7x16, pairsAVX512Strip8x16, pairsAVX512Strip9x16, pairsAVX512Strip10x16, pairsAVX512Strip11x16, pairsAVX512Strip12x16, pairsAVX512Strip13x16, pairsAVX512Strip14x16}
 var pairsRowRunsAVX512 = []PixelRuns{1: pairsRowRuns1AVX512, pairsRowRuns2AVX512, pairsRowRuns3AVX512, pairsRowRuns4AVX512, pairsRowRuns5AVX512, pairsRowRuns6AVX512, pairsRowRuns7AVX512, pairsRowRuns8AVX512, pairsRowRuns9AVX512, pairsRowRuns10AVX512, pairsRowRuns11AVX512, pairsRowRuns12AVX512, pairsRowRuns13AVX512, pairsRowRuns14AVX512}

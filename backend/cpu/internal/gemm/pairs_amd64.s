@@ -3,20 +3,44 @@
 #include "textflag.h"
 #include "macros_amd64.h"
 
-// RESTORE_C loads the pointer to the result and its leading dimension again.
-#define RESTORE_C \
-restore: \
-	MOVQ d+56(FP), DI; \
-	MOVQ ldd+64(FP), R8
-
-// COPY_KERNEL_PAIRS_ROWS is a CopyKernel on pairs that reads rows of A.
-#define COPY_KERNEL_PAIRS_ROWS(prefetchw, zero, point, step, prefetch0, prefetch1, prefetch2, prefetch3, advance, add, store) \
+// COPY_KERNEL_PAIRS_ROWS_FEW is a CopyKernel on pairs that reads rows of A.
+#define COPY_KERNEL_PAIRS_ROWS_FEW(prefetchw, zero, add, step, store) \
 	LOAD_KERNEL_ARGS; \
 	MOVQ packed+80(FP), R15; \
 	LOAD_MASK_2; \
 	MOVQ DI, DX; \
 	prefetchw; \
 	zero; \
+	BEGIN_S(add); \
+	LEAQ (BX)(R13*1), R8; \
+	ADDQ R13, R13; \
+	POINT_PREFETCH_B(3); \
+	MOVQ R14, DI; \
+	ADDQ ldb+32(FP), DI; \
+	LEAQ (R13)(R13*2), R11; \
+	LOOP_OF_FOUR; \
+	step((BX), (R14), 0, 0, (R8), (DI)); \
+	step((BX)(R13*1), (R14)(R13*1), 4, 128, (R8)(R13*1), (DI)(R13*1)); \
+	step((BX)(R13*2), (R14)(R13*2), 8, 256, (R8)(R13*2), (DI)(R13*2)); \
+	step((BX)(R11*1), (R14)(R11*1), 12, 384, (R8)(R11*1), (DI)(R11*1)); \
+	ADVANCE_COPY_PAIRS_ROWS1_x2(4); \
+	LOOP_OF_ONE(restore); \
+	step((BX), (R14), 0, 0, (R8), (DI)); \
+	ADVANCE_COPY_PAIRS_ROWS1_x2(1); \
+	DECQ CX; \
+	JNZ rest; \
+restore: \
+	MOVQ d+56(FP), DI; \
+	MOVQ ldd+64(FP), R8; \
+	END_C(add, store)
+#define COPY_KERNEL_PAIRS_ROWS(prefetchw, zero, add, point, step, prefetch0, prefetch1, prefetch2, prefetch3, advance, store) \
+	LOAD_KERNEL_ARGS; \
+	MOVQ packed+80(FP), R15; \
+	LOAD_MASK_2; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
+	BEGIN_S(add); \
 	point; \
 	LEAQ (BX)(R13*1), R8; \
 	ADDQ R13, R13; \
@@ -35,7 +59,9 @@ restore: \
 	advance(1); \
 	DECQ CX; \
 	JNZ rest; \
-	RESTORE_C; \
+restore: \
+	MOVQ d+56(FP), DI; \
+	MOVQ ldd+64(FP), R8; \
 	END_C(add, store)
 
 // LOAD_STRIP_ARGS loads the arguments of a StripKernel: R12 is lda, BX b, R13 and R14 to prefetch it, R15 panels, DI d, R8 ldd.
@@ -68,110 +94,41 @@ whole: \
 	VDPBF16PS(off, off2, off3); \
 	VDPBF16PS((off+1), off2, (off3+1))
 
+// DOT_STEP_ROWS_1x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_1x2(b, next, off) \
+	LOAD_B_2(b, Z2, Z3, next); \
+	DOT_ROW_2(off(AX), Z4, 2, 4, 0)
+
 // func pairsAVX512Rows1x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows1x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	MOVQ DI, DX
-	PREFETCHW_C_1x2
-	ZERO_C_1x2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z2, Z3, (R14))
-	PREFETCH_A_1_FROM_0
-	DOT_ROW_2((AX), Z4, 2, 4, 0)
-	LOAD_B_2((BX)(R13*1), Z2, Z3, (R14)(R13*1))
-	DOT_ROW_2(4(AX), Z4, 2, 4, 0)
-	LOAD_B_2((BX)(R13*2), Z2, Z3, (R14)(R13*2))
-	DOT_ROW_2(8(AX), Z4, 2, 4, 0)
-	LOAD_B_2((BX)(R11*1), Z2, Z3, (R14)(R11*1))
-	DOT_ROW_2(12(AX), Z4, 2, 4, 0)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z2, Z3, (R14))
-	PREFETCH_A_1_FROM_0
-	DOT_ROW_2((AX), Z4, 2, 4, 0)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-	END_C(ADD_S_1x2, STORE_C_1x2)
+	KERNEL_ROWS_FEW(LOAD_MASK_2, PREFETCHW_C_1x2, ZERO_C_1x2, ADD_S_1x2, DOT_STEP_ROWS_1x2, STORE_C_1x2)
 
 // DOT_ROWS_2x2 is DOT_ROW for some rows of A.
 #define DOT_ROWS_2x2(off, a0, off2, a1) \
 	DOT_ROW_2(off(AX), a0, off2, (off2+2), 0); \
 	DOT_ROW_2(off(AX)(R12*1), a1, off2, (off2+3), 2)
+#define DOT_STEP_ROWS_2x2(b, next, off) \
+	LOAD_B_2(b, Z4, Z5, next); \
+	DOT_ROWS_2x2(off, Z6, 4, Z7)
 
 // func pairsAVX512Rows2x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows2x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	MOVQ DI, DX
-	PREFETCHW_C_2x2
-	ZERO_C_2x2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z4, Z5, (R14))
-	PREFETCH_A_1_FROM_0
-	DOT_ROWS_2x2(0, Z6, 4, Z7)
-	LOAD_B_2((BX)(R13*1), Z4, Z5, (R14)(R13*1))
-	PREFETCH_A_1_FROM_1
-	DOT_ROWS_2x2(4, Z6, 4, Z7)
-	LOAD_B_2((BX)(R13*2), Z4, Z5, (R14)(R13*2))
-	DOT_ROWS_2x2(8, Z6, 4, Z7)
-	LOAD_B_2((BX)(R11*1), Z4, Z5, (R14)(R11*1))
-	DOT_ROWS_2x2(12, Z6, 4, Z7)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z4, Z5, (R14))
-	PREFETCH_A_1_FROM_0
-	DOT_ROWS_2x2(0, Z6, 4, Z7)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-	END_C(ADD_S_2x2, STORE_C_2x2)
+	KERNEL_ROWS_FEW(LOAD_MASK_2, PREFETCHW_C_2x2, ZERO_C_2x2, ADD_S_2x2, DOT_STEP_ROWS_2x2, STORE_C_2x2)
 
 #define DOT_ROWS_3x2(off, a0, off2, a1) \
 	DOT_ROWS_2x2(off, a0, off2, a1); \
 	DOT_ROW_2(off(AX)(R12*2), a0, off2, (off2+2), 4)
+#define DOT_STEP_ROWS_3x2(b, next, off) \
+	LOAD_B_2(b, Z6, Z7, next); \
+	DOT_ROWS_3x2(off, Z8, 6, Z9)
 
 // func pairsAVX512Rows3x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows3x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	MOVQ DI, DX
-	PREFETCHW_C_3x2
-	ZERO_C_3x2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z6, Z7, (R14))
-	PREFETCH_A_1_FROM_0
-	DOT_ROWS_3x2(0, Z8, 6, Z9)
-	LOAD_B_2((BX)(R13*1), Z6, Z7, (R14)(R13*1))
-	PREFETCH_A_1_FROM_1
-	DOT_ROWS_3x2(4, Z8, 6, Z9)
-	LOAD_B_2((BX)(R13*2), Z6, Z7, (R14)(R13*2))
-	PREFETCH_A_1_FROM_2
-	DOT_ROWS_3x2(8, Z8, 6, Z9)
-	LOAD_B_2((BX)(R11*1), Z6, Z7, (R14)(R11*1))
-	DOT_ROWS_3x2(12, Z8, 6, Z9)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z6, Z7, (R14))
-	PREFETCH_A_1_FROM_0
-	DOT_ROWS_3x2(0, Z8, 6, Z9)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-	END_C(ADD_S_3x2, STORE_C_3x2)
+	KERNEL_ROWS_FEW(LOAD_MASK_2, PREFETCHW_C_3x2, ZERO_C_3x2, ADD_S_3x2, DOT_STEP_ROWS_3x2, STORE_C_3x2)
 
 #define DOT_ROWS_4x2(off, a0, off2, a1) \
 	DOT_ROWS_3x2(off, a0, off2, a1); \
 	DOT_ROW_2(off(DX), a1, off2, (off2+3), 6)
-
-// DOT_STEP_ROWS_PREFETCH_4x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_4x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z8, Z9, next); \
 	prefetch; \
@@ -179,7 +136,7 @@ TEXT ·pairsAVX512Rows3x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows4x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_4x2, ZERO_C_4x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_4x2, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_4x2, STORE_C_4x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_4x2, ZERO_C_4x2, ADD_S_4x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_4x2, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, STORE_C_4x2)
 
 #define DOT_ROWS_5x2(off, a0, off2, a1) \
 	DOT_ROWS_4x2(off, a0, off2, a1); \
@@ -191,7 +148,7 @@ TEXT ·pairsAVX512Rows4x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows5x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows5x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_5x2, ZERO_C_5x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_5x2, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_5x2, STORE_C_5x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_5x2, ZERO_C_5x2, ADD_S_5x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_5x2, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, STORE_C_5x2)
 
 #define DOT_ROWS_6x2(off, a0, off2, a1) \
 	DOT_ROWS_5x2(off, a0, off2, a1); \
@@ -203,7 +160,7 @@ TEXT ·pairsAVX512Rows5x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows6x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_6x2, ZERO_C_6x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_6x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_6x2, STORE_C_6x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_6x2, ZERO_C_6x2, ADD_S_6x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_6x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, STORE_C_6x2)
 
 #define DOT_ROWS_7x2(off, a0, off2, a1) \
 	DOT_ROWS_6x2(off, a0, off2, a1); \
@@ -215,7 +172,7 @@ TEXT ·pairsAVX512Rows6x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows7x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_7x2, ZERO_C_7x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, ADD_S_7x2, STORE_C_7x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_7x2, ZERO_C_7x2, ADD_S_7x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, STORE_C_7x2)
 
 #define DOT_ROWS_8x2(off, a0, off2, a1) \
 	DOT_ROWS_7x2(off, a0, off2, a1); \
@@ -227,7 +184,7 @@ TEXT ·pairsAVX512Rows7x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows8x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_8x2, ZERO_C_8x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_8x2, STORE_C_8x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_8x2, ZERO_C_8x2, ADD_S_8x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, STORE_C_8x2)
 
 #define DOT_ROWS_9x2(off, a0, off2, a1) \
 	DOT_ROWS_8x2(off, a0, off2, a1); \
@@ -239,7 +196,7 @@ TEXT ·pairsAVX512Rows8x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows9x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_9x2, ZERO_C_9x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_9x2, STORE_C_9x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_9x2, ZERO_C_9x2, ADD_S_9x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, STORE_C_9x2)
 
 #define DOT_ROWS_10x2(off, a0, off2, a1) \
 	DOT_ROWS_9x2(off, a0, off2, a1); \
@@ -251,7 +208,7 @@ TEXT ·pairsAVX512Rows9x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows10x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_10x2, ZERO_C_10x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_10x2, STORE_C_10x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_10x2, ZERO_C_10x2, ADD_S_10x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, STORE_C_10x2)
 
 #define DOT_ROWS_11x2(off, a0, off2, a1) \
 	DOT_ROWS_10x2(off, a0, off2, a1); \
@@ -263,7 +220,7 @@ TEXT ·pairsAVX512Rows10x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows11x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_11x2, ZERO_C_11x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_11x2, STORE_C_11x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_11x2, ZERO_C_11x2, ADD_S_11x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, STORE_C_11x2)
 
 #define DOT_ROWS_12x2(off, a0, off2, a1) \
 	DOT_ROWS_11x2(off, a0, off2, a1); \
@@ -275,7 +232,7 @@ TEXT ·pairsAVX512Rows11x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows12x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_12x2, ZERO_C_12x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, ADD_S_12x2, STORE_C_12x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_12x2, ZERO_C_12x2, ADD_S_12x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, STORE_C_12x2)
 
 #define DOT_ROWS_13x2(off, a0, off2, a1) \
 	DOT_ROWS_12x2(off, a0, off2, a1); \
@@ -287,7 +244,7 @@ TEXT ·pairsAVX512Rows12x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows13x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_13x2, ZERO_C_13x2, POINT_A_5, DOT_STEP_ROWS_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_13x2, STORE_C_13x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_13x2, ZERO_C_13x2, ADD_S_13x2, POINT_A_5, DOT_STEP_ROWS_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, STORE_C_13x2)
 
 #define DOT_ROWS_14x2(off) \
 	DOT_ROWS_13x2(off, Z30, 28, Z31); \
@@ -299,109 +256,39 @@ TEXT ·pairsAVX512Rows13x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows14x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_14x2, ZERO_C_14x2, POINT_A_5, DOT_STEP_ROWS_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_14x2, STORE_C_14x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_14x2, ZERO_C_14x2, ADD_S_14x2, POINT_A_5, DOT_STEP_ROWS_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, STORE_C_14x2)
 
 #define DOT_ROW_1(at, a, off, off2, off3) \
 	VPBROADCASTD at, a; \
 	VDPBF16PS(off, off2, off3)
+#define DOT_STEP_ROWS_1x1(b, next, off) \
+	LOAD_B_1(b, Z1, next); \
+	DOT_ROW_1(off(AX), Z2, 1, 2, 0)
 
 // func pairsAVX512Rows1x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows1x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	MOVQ DI, DX
-	PREFETCHW_C_1x1
-	ZERO_C_1x1
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z1, (R14))
-	PREFETCH_A_1_FROM_0
-	DOT_ROW_1((AX), Z2, 1, 2, 0)
-	LOAD_B_1((BX)(R13*1), Z1, (R14)(R13*1))
-	DOT_ROW_1(4(AX), Z2, 1, 2, 0)
-	LOAD_B_1((BX)(R13*2), Z1, (R14)(R13*2))
-	DOT_ROW_1(8(AX), Z2, 1, 2, 0)
-	LOAD_B_1((BX)(R11*1), Z1, (R14)(R11*1))
-	DOT_ROW_1(12(AX), Z2, 1, 2, 0)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z1, (R14))
-	PREFETCH_A_1_FROM_0
-	DOT_ROW_1((AX), Z2, 1, 2, 0)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-	END_C(ADD_S_1x1, STORE_C_1x1)
+	KERNEL_ROWS_FEW(LOAD_MASK_1, PREFETCHW_C_1x1, ZERO_C_1x1, ADD_S_1x1, DOT_STEP_ROWS_1x1, STORE_C_1x1)
 
-#define DOT_ROWS_2x1(off, b1, off2, a1) \
-	DOT_ROW_1(off(AX), b1, off2, (off2+1), 0); \
-	DOT_ROW_1(off(AX)(R12*1), a1, off2, (off2+2), 1)
+#define DOT_STEP_ROWS_2x1(b, next, off) \
+	LOAD_B_1(b, Z2, next); \
+	DOT_ROW_1(off(AX), Z3, 2, 3, 0); \
+	DOT_ROW_1(off(AX)(R12*1), Z4, 2, 4, 1)
 
 // func pairsAVX512Rows2x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows2x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	MOVQ DI, DX
-	PREFETCHW_C_2x1
-	ZERO_C_2x1
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z2, (R14))
-	PREFETCH_A_1_FROM_0
-	DOT_ROWS_2x1(0, Z3, 2, Z4)
-	LOAD_B_1((BX)(R13*1), Z2, (R14)(R13*1))
-	PREFETCH_A_1_FROM_1
-	DOT_ROWS_2x1(4, Z3, 2, Z4)
-	LOAD_B_1((BX)(R13*2), Z2, (R14)(R13*2))
-	DOT_ROWS_2x1(8, Z3, 2, Z4)
-	LOAD_B_1((BX)(R11*1), Z2, (R14)(R11*1))
-	DOT_ROWS_2x1(12, Z3, 2, Z4)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z2, (R14))
-	PREFETCH_A_1_FROM_0
-	DOT_ROWS_2x1(0, Z3, 2, Z4)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-	END_C(ADD_S_2x1, STORE_C_2x1)
+	KERNEL_ROWS_FEW(LOAD_MASK_1, PREFETCHW_C_2x1, ZERO_C_2x1, ADD_S_2x1, DOT_STEP_ROWS_2x1, STORE_C_2x1)
 
 #define DOT_ROWS_3x1(off, b1, off2, a1) \
-	DOT_ROWS_2x1(off, b1, off2, a1); \
+	DOT_ROW_1(off(AX), b1, off2, (off2+1), 0); \
+	DOT_ROW_1(off(AX)(R12*1), a1, off2, (off2+2), 1); \
 	DOT_ROW_1(off(AX)(R12*2), b1, off2, (off2+1), 2)
+#define DOT_STEP_ROWS_3x1(b, next, off) \
+	LOAD_B_1(b, Z3, next); \
+	DOT_ROWS_3x1(off, Z4, 3, Z5)
 
 // func pairsAVX512Rows3x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows3x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	MOVQ DI, DX
-	PREFETCHW_C_3x1
-	ZERO_C_3x1
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z3, (R14))
-	PREFETCH_A_1_FROM_0
-	DOT_ROWS_3x1(0, Z4, 3, Z5)
-	LOAD_B_1((BX)(R13*1), Z3, (R14)(R13*1))
-	PREFETCH_A_1_FROM_1
-	DOT_ROWS_3x1(4, Z4, 3, Z5)
-	LOAD_B_1((BX)(R13*2), Z3, (R14)(R13*2))
-	PREFETCH_A_1_FROM_2
-	DOT_ROWS_3x1(8, Z4, 3, Z5)
-	LOAD_B_1((BX)(R11*1), Z3, (R14)(R11*1))
-	DOT_ROWS_3x1(12, Z4, 3, Z5)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z3, (R14))
-	PREFETCH_A_1_FROM_0
-	DOT_ROWS_3x1(0, Z4, 3, Z5)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-	END_C(ADD_S_3x1, STORE_C_3x1)
+	KERNEL_ROWS_FEW(LOAD_MASK_1, PREFETCHW_C_3x1, ZERO_C_3x1, ADD_S_3x1, DOT_STEP_ROWS_3x1, STORE_C_3x1)
 
 #define DOT_ROWS_4x1(off, b1, off2, a1) \
 	DOT_ROWS_3x1(off, b1, off2, a1); \
@@ -413,7 +300,7 @@ TEXT ·pairsAVX512Rows3x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows4x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_4x1, ZERO_C_4x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_4x1, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_4x1, STORE_C_4x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_4x1, ZERO_C_4x1, ADD_S_4x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_4x1, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, STORE_C_4x1)
 
 #define DOT_ROWS_5x1(off, b1, off2, a1) \
 	DOT_ROWS_4x1(off, b1, off2, a1); \
@@ -425,7 +312,7 @@ TEXT ·pairsAVX512Rows4x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows5x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_5x1, ZERO_C_5x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_5x1, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_5x1, STORE_C_5x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_5x1, ZERO_C_5x1, ADD_S_5x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_5x1, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, STORE_C_5x1)
 
 #define DOT_ROWS_6x1(off, b1, off2, a1) \
 	DOT_ROWS_5x1(off, b1, off2, a1); \
@@ -437,7 +324,7 @@ TEXT ·pairsAVX512Rows5x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows6x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_6x1, ZERO_C_6x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_6x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_6x1, STORE_C_6x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_6x1, ZERO_C_6x1, ADD_S_6x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_6x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, STORE_C_6x1)
 
 #define DOT_ROWS_7x1(off, b1, off2, a1) \
 	DOT_ROWS_6x1(off, b1, off2, a1); \
@@ -449,7 +336,7 @@ TEXT ·pairsAVX512Rows6x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows7x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows7x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_7x1, ZERO_C_7x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_7x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, ADD_S_7x1, STORE_C_7x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_7x1, ZERO_C_7x1, ADD_S_7x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_7x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, STORE_C_7x1)
 
 #define DOT_ROWS_8x1(off, b1, off2, a1) \
 	DOT_ROWS_7x1(off, b1, off2, a1); \
@@ -461,7 +348,7 @@ TEXT ·pairsAVX512Rows7x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows8x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows8x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_8x1, ZERO_C_8x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_8x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_8x1, STORE_C_8x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_8x1, ZERO_C_8x1, ADD_S_8x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_8x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, STORE_C_8x1)
 
 #define DOT_ROWS_9x1(off, b1, off2, a1) \
 	DOT_ROWS_8x1(off, b1, off2, a1); \
@@ -473,7 +360,7 @@ TEXT ·pairsAVX512Rows8x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows9x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows9x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_9x1, ZERO_C_9x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_9x1, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_9x1, STORE_C_9x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_9x1, ZERO_C_9x1, ADD_S_9x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_9x1, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, STORE_C_9x1)
 
 #define DOT_ROWS_10x1(off, b1, off2, a1) \
 	DOT_ROWS_9x1(off, b1, off2, a1); \
@@ -485,7 +372,7 @@ TEXT ·pairsAVX512Rows9x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows10x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows10x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_10x1, ZERO_C_10x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_10x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_10x1, STORE_C_10x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_10x1, ZERO_C_10x1, ADD_S_10x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_10x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, STORE_C_10x1)
 
 #define DOT_ROWS_11x1(off, b1, off2, a1) \
 	DOT_ROWS_10x1(off, b1, off2, a1); \
@@ -497,7 +384,7 @@ TEXT ·pairsAVX512Rows10x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows11x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows11x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_11x1, ZERO_C_11x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_11x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_11x1, STORE_C_11x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_11x1, ZERO_C_11x1, ADD_S_11x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_11x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, STORE_C_11x1)
 
 #define DOT_ROWS_12x1(off, b1, off2, a1) \
 	DOT_ROWS_11x1(off, b1, off2, a1); \
@@ -509,7 +396,7 @@ TEXT ·pairsAVX512Rows11x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows12x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows12x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_12x1, ZERO_C_12x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_12x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, ADD_S_12x1, STORE_C_12x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_12x1, ZERO_C_12x1, ADD_S_12x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_12x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, STORE_C_12x1)
 
 #define DOT_ROWS_13x1(off, b1, off2, a1) \
 	DOT_ROWS_12x1(off, b1, off2, a1); \
@@ -521,7 +408,7 @@ TEXT ·pairsAVX512Rows12x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows13x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_13x1, ZERO_C_13x1, POINT_A_5, DOT_STEP_ROWS_PREFETCH_13x1, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_13x1, STORE_C_13x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_13x1, ZERO_C_13x1, ADD_S_13x1, POINT_A_5, DOT_STEP_ROWS_PREFETCH_13x1, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, STORE_C_13x1)
 
 #define DOT_STEP_ROWS_PREFETCH_14x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z14, next); \
@@ -531,7 +418,7 @@ TEXT ·pairsAVX512Rows13x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Rows14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows14x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_14x1, ZERO_C_14x1, POINT_A_5, DOT_STEP_ROWS_PREFETCH_14x1, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_14x1, STORE_C_14x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_14x1, ZERO_C_14x1, ADD_S_14x1, POINT_A_5, DOT_STEP_ROWS_PREFETCH_14x1, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, STORE_C_14x1)
 
 #define DOT_STEP_INNER_PREFETCH_1x2(b, next, a, later) \
 	LOAD_B_2(b, Z2, Z3, next); \
@@ -902,6 +789,9 @@ GLOBL interleave<>(SB), RODATA|NOPTR, $128
 	VMOVDQU64 b1, (copy+64)(R15); \
 	PREFETCHT0 next; \
 	PREFETCHT0 nextOdd
+#define DOT_STEP_ROWS_COPY_1x2(b, next, off, copy, odd, nextOdd) \
+	LOAD_COPY_B_PAIRS(b, Z4, Z2, Z3, odd, copy, next, nextOdd); \
+	DOT_ROW_2(off(AX), Z4, 2, 4, 0)
 
 // ADVANCE_COPY_PAIRS_ROWS1_x2 moves the pointers to A and B.
 #define ADVANCE_COPY_PAIRS_ROWS1_x2(n) \
@@ -912,78 +802,25 @@ GLOBL interleave<>(SB), RODATA|NOPTR, $128
 	LEAQ (DI)(R13*n), DI; \
 	ADDQ $(4*n), AX
 
+// func pairsAVX512CopyRows1x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
+TEXT ·pairsAVX512CopyRows1x32(SB), NOSPLIT, $0-88
+	COPY_KERNEL_PAIRS_ROWS_FEW(PREFETCHW_C_1x2, ZERO_C_1x2, ADD_S_1x2, DOT_STEP_ROWS_COPY_1x2, STORE_C_1x2)
+
+#define DOT_STEP_ROWS_COPY_2x2(b, next, off, copy, odd, nextOdd) \
+	LOAD_COPY_B_PAIRS(b, Z6, Z4, Z5, odd, copy, next, nextOdd); \
+	DOT_ROWS_2x2(off, Z6, 4, Z7)
+
 // func pairsAVX512CopyRows2x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·pairsAVX512CopyRows2x32(SB), NOSPLIT, $0-88
-	LOAD_KERNEL_ARGS
-	MOVQ packed+80(FP), R15
-	LOAD_MASK_2
-	MOVQ DI, DX
-	PREFETCHW_C_2x2
-	ZERO_C_2x2
-	LEAQ (BX)(R13*1), R8
-	ADDQ R13, R13
-	POINT_PREFETCH_B(3)
-	MOVQ R14, DI
-	ADDQ ldb+32(FP), DI
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_COPY_B_PAIRS((BX), Z6, Z4, Z5, (R8), 0, (R14), (DI))
-	PREFETCH_A_1_FROM_0
-	DOT_ROWS_2x2(0, Z6, 4, Z7)
-	LOAD_COPY_B_PAIRS((BX)(R13*1), Z6, Z4, Z5, (R8)(R13*1), 128, (R14)(R13*1), (DI)(R13*1))
-	PREFETCH_A_1_FROM_1
-	DOT_ROWS_2x2(4, Z6, 4, Z7)
-	LOAD_COPY_B_PAIRS((BX)(R13*2), Z6, Z4, Z5, (R8)(R13*2), 256, (R14)(R13*2), (DI)(R13*2))
-	DOT_ROWS_2x2(8, Z6, 4, Z7)
-	LOAD_COPY_B_PAIRS((BX)(R11*1), Z6, Z4, Z5, (R8)(R11*1), 384, (R14)(R11*1), (DI)(R11*1))
-	DOT_ROWS_2x2(12, Z6, 4, Z7)
-	ADVANCE_COPY_PAIRS_ROWS1_x2(4)
-	LOOP_OF_ONE(restore)
-	LOAD_COPY_B_PAIRS((BX), Z6, Z4, Z5, (R8), 0, (R14), (DI))
-	PREFETCH_A_1_FROM_0
-	DOT_ROWS_2x2(0, Z6, 4, Z7)
-	ADVANCE_COPY_PAIRS_ROWS1_x2(1)
-	DECQ CX
-	JNZ rest
-	RESTORE_C
-	END_C(ADD_S_2x2, STORE_C_2x2)
+	COPY_KERNEL_PAIRS_ROWS_FEW(PREFETCHW_C_2x2, ZERO_C_2x2, ADD_S_2x2, DOT_STEP_ROWS_COPY_2x2, STORE_C_2x2)
+
+#define DOT_STEP_ROWS_COPY_3x2(b, next, off, copy, odd, nextOdd) \
+	LOAD_COPY_B_PAIRS(b, Z8, Z6, Z7, odd, copy, next, nextOdd); \
+	DOT_ROWS_3x2(off, Z8, 6, Z9)
 
 // func pairsAVX512CopyRows3x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·pairsAVX512CopyRows3x32(SB), NOSPLIT, $0-88
-	LOAD_KERNEL_ARGS
-	MOVQ packed+80(FP), R15
-	LOAD_MASK_2
-	MOVQ DI, DX
-	PREFETCHW_C_3x2
-	ZERO_C_3x2
-	LEAQ (BX)(R13*1), R8
-	ADDQ R13, R13
-	POINT_PREFETCH_B(3)
-	MOVQ R14, DI
-	ADDQ ldb+32(FP), DI
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_COPY_B_PAIRS((BX), Z8, Z6, Z7, (R8), 0, (R14), (DI))
-	PREFETCH_A_1_FROM_0
-	DOT_ROWS_3x2(0, Z8, 6, Z9)
-	LOAD_COPY_B_PAIRS((BX)(R13*1), Z8, Z6, Z7, (R8)(R13*1), 128, (R14)(R13*1), (DI)(R13*1))
-	PREFETCH_A_1_FROM_1
-	DOT_ROWS_3x2(4, Z8, 6, Z9)
-	LOAD_COPY_B_PAIRS((BX)(R13*2), Z8, Z6, Z7, (R8)(R13*2), 256, (R14)(R13*2), (DI)(R13*2))
-	PREFETCH_A_1_FROM_2
-	DOT_ROWS_3x2(8, Z8, 6, Z9)
-	LOAD_COPY_B_PAIRS((BX)(R11*1), Z8, Z6, Z7, (R8)(R11*1), 384, (R14)(R11*1), (DI)(R11*1))
-	DOT_ROWS_3x2(12, Z8, 6, Z9)
-	ADVANCE_COPY_PAIRS_ROWS1_x2(4)
-	LOOP_OF_ONE(restore)
-	LOAD_COPY_B_PAIRS((BX), Z8, Z6, Z7, (R8), 0, (R14), (DI))
-	PREFETCH_A_1_FROM_0
-	DOT_ROWS_3x2(0, Z8, 6, Z9)
-	ADVANCE_COPY_PAIRS_ROWS1_x2(1)
-	DECQ CX
-	JNZ rest
-	RESTORE_C
-	END_C(ADD_S_3x2, STORE_C_3x2)
+	COPY_KERNEL_PAIRS_ROWS_FEW(PREFETCHW_C_3x2, ZERO_C_3x2, ADD_S_3x2, DOT_STEP_ROWS_COPY_3x2, STORE_C_3x2)
 
 #define DOT_STEP_ROWS_COPY_PREFETCH_4x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z10, Z8, Z9, odd, copy, next, nextOdd); \
@@ -1000,7 +837,7 @@ TEXT ·pairsAVX512CopyRows3x32(SB), NOSPLIT, $0-88
 
 // func pairsAVX512CopyRows4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·pairsAVX512CopyRows4x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_4x2, ZERO_C_4x2, POINT_A_2, DOT_STEP_ROWS_COPY_PREFETCH_4x2, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_PAIRS_ROWS2_x2, ADD_S_4x2, STORE_C_4x2)
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_4x2, ZERO_C_4x2, ADD_S_4x2, POINT_A_2, DOT_STEP_ROWS_COPY_PREFETCH_4x2, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_PAIRS_ROWS2_x2, STORE_C_4x2)
 
 #define DOT_STEP_ROWS_COPY_PREFETCH_5x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z12, Z10, Z11, odd, copy, next, nextOdd); \
@@ -1009,7 +846,7 @@ TEXT ·pairsAVX512CopyRows4x32(SB), NOSPLIT, $0-88
 
 // func pairsAVX512CopyRows5x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·pairsAVX512CopyRows5x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_5x2, ZERO_C_5x2, POINT_A_2, DOT_STEP_ROWS_COPY_PREFETCH_5x2, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_PAIRS_ROWS2_x2, ADD_S_5x2, STORE_C_5x2)
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_5x2, ZERO_C_5x2, ADD_S_5x2, POINT_A_2, DOT_STEP_ROWS_COPY_PREFETCH_5x2, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_PAIRS_ROWS2_x2, STORE_C_5x2)
 
 #define DOT_STEP_ROWS_COPY_PREFETCH_6x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z14, Z12, Z13, odd, copy, next, nextOdd); \
@@ -1018,7 +855,7 @@ TEXT ·pairsAVX512CopyRows5x32(SB), NOSPLIT, $0-88
 
 // func pairsAVX512CopyRows6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·pairsAVX512CopyRows6x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_6x2, ZERO_C_6x2, POINT_A_2, DOT_STEP_ROWS_COPY_PREFETCH_6x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_PAIRS_ROWS2_x2, ADD_S_6x2, STORE_C_6x2)
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_6x2, ZERO_C_6x2, ADD_S_6x2, POINT_A_2, DOT_STEP_ROWS_COPY_PREFETCH_6x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_PAIRS_ROWS2_x2, STORE_C_6x2)
 
 #define DOT_STEP_ROWS_COPY_PREFETCH_7x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z16, Z14, Z15, odd, copy, next, nextOdd); \
@@ -1036,7 +873,7 @@ TEXT ·pairsAVX512CopyRows6x32(SB), NOSPLIT, $0-88
 
 // func pairsAVX512CopyRows7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·pairsAVX512CopyRows7x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_7x2, ZERO_C_7x2, POINT_A_3, DOT_STEP_ROWS_COPY_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_PAIRS_ROWS3_x2, ADD_S_7x2, STORE_C_7x2)
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_7x2, ZERO_C_7x2, ADD_S_7x2, POINT_A_3, DOT_STEP_ROWS_COPY_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_PAIRS_ROWS3_x2, STORE_C_7x2)
 
 #define DOT_STEP_ROWS_COPY_PREFETCH_8x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z18, Z16, Z17, odd, copy, next, nextOdd); \
@@ -1045,7 +882,7 @@ TEXT ·pairsAVX512CopyRows7x32(SB), NOSPLIT, $0-88
 
 // func pairsAVX512CopyRows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·pairsAVX512CopyRows8x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_8x2, ZERO_C_8x2, POINT_A_3, DOT_STEP_ROWS_COPY_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_PAIRS_ROWS3_x2, ADD_S_8x2, STORE_C_8x2)
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_8x2, ZERO_C_8x2, ADD_S_8x2, POINT_A_3, DOT_STEP_ROWS_COPY_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_PAIRS_ROWS3_x2, STORE_C_8x2)
 
 #define DOT_STEP_ROWS_COPY_PREFETCH_9x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z20, Z18, Z19, odd, copy, next, nextOdd); \
@@ -1054,7 +891,7 @@ TEXT ·pairsAVX512CopyRows8x32(SB), NOSPLIT, $0-88
 
 // func pairsAVX512CopyRows9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·pairsAVX512CopyRows9x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_9x2, ZERO_C_9x2, POINT_A_3, DOT_STEP_ROWS_COPY_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_PAIRS_ROWS3_x2, ADD_S_9x2, STORE_C_9x2)
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_9x2, ZERO_C_9x2, ADD_S_9x2, POINT_A_3, DOT_STEP_ROWS_COPY_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_PAIRS_ROWS3_x2, STORE_C_9x2)
 
 #define DOT_STEP_ROWS_COPY_PREFETCH_10x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z22, Z20, Z21, odd, copy, next, nextOdd); \
@@ -1073,7 +910,7 @@ TEXT ·pairsAVX512CopyRows9x32(SB), NOSPLIT, $0-88
 
 // func pairsAVX512CopyRows10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·pairsAVX512CopyRows10x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_10x2, ZERO_C_10x2, POINT_A_4, DOT_STEP_ROWS_COPY_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_PAIRS_ROWS4_x2, ADD_S_10x2, STORE_C_10x2)
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_10x2, ZERO_C_10x2, ADD_S_10x2, POINT_A_4, DOT_STEP_ROWS_COPY_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_PAIRS_ROWS4_x2, STORE_C_10x2)
 
 #define DOT_STEP_ROWS_COPY_PREFETCH_11x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z24, Z22, Z23, odd, copy, next, nextOdd); \
@@ -1082,7 +919,7 @@ TEXT ·pairsAVX512CopyRows10x32(SB), NOSPLIT, $0-88
 
 // func pairsAVX512CopyRows11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·pairsAVX512CopyRows11x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_11x2, ZERO_C_11x2, POINT_A_4, DOT_STEP_ROWS_COPY_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_PAIRS_ROWS4_x2, ADD_S_11x2, STORE_C_11x2)
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_11x2, ZERO_C_11x2, ADD_S_11x2, POINT_A_4, DOT_STEP_ROWS_COPY_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_PAIRS_ROWS4_x2, STORE_C_11x2)
 
 #define DOT_STEP_ROWS_COPY_PREFETCH_12x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z26, Z24, Z25, odd, copy, next, nextOdd); \
@@ -1091,7 +928,7 @@ TEXT ·pairsAVX512CopyRows11x32(SB), NOSPLIT, $0-88
 
 // func pairsAVX512CopyRows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·pairsAVX512CopyRows12x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_12x2, ZERO_C_12x2, POINT_A_4, DOT_STEP_ROWS_COPY_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_PAIRS_ROWS4_x2, ADD_S_12x2, STORE_C_12x2)
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_12x2, ZERO_C_12x2, ADD_S_12x2, POINT_A_4, DOT_STEP_ROWS_COPY_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_PAIRS_ROWS4_x2, STORE_C_12x2)
 
 #define DOT_STEP_ROWS_COPY_PREFETCH_13x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z28, Z26, Z27, odd, copy, next, nextOdd); \
@@ -1111,7 +948,7 @@ TEXT ·pairsAVX512CopyRows12x32(SB), NOSPLIT, $0-88
 
 // func pairsAVX512CopyRows13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·pairsAVX512CopyRows13x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_13x2, ZERO_C_13x2, POINT_A_5, DOT_STEP_ROWS_COPY_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_PAIRS_ROWS5_x2, ADD_S_13x2, STORE_C_13x2)
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_13x2, ZERO_C_13x2, ADD_S_13x2, POINT_A_5, DOT_STEP_ROWS_COPY_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_PAIRS_ROWS5_x2, STORE_C_13x2)
 
 #define DOT_STEP_ROWS_COPY_PREFETCH_14x2(b, next, off, copy, odd, nextOdd, prefetch) \
 	LOAD_COPY_B_PAIRS(b, Z30, Z28, Z29, odd, copy, next, nextOdd); \
@@ -1120,16 +957,86 @@ TEXT ·pairsAVX512CopyRows13x32(SB), NOSPLIT, $0-88
 
 // func pairsAVX512CopyRows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·pairsAVX512CopyRows14x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_14x2, ZERO_C_14x2, POINT_A_5, DOT_STEP_ROWS_COPY_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_PAIRS_ROWS5_x2, ADD_S_14x2, STORE_C_14x2)
+	COPY_KERNEL_PAIRS_ROWS(PREFETCHW_C_14x2, ZERO_C_14x2, ADD_S_14x2, POINT_A_5, DOT_STEP_ROWS_COPY_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_PAIRS_ROWS5_x2, STORE_C_14x2)
+
+// func addsPairsAVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, rows int, n int)
+TEXT ·addsPairsAVX512(SB), NOSPLIT, $0-48
+	MOVQ d+0(FP), R9
+	MOVQ x+8(FP), SI
+	MOVQ s+16(FP), R11
+	MOVQ lds+24(FP), R8
+	MOVQ rows+32(FP), R10
+	MOVQ n+40(FP), R12
+	VMOVDQU64 interleave<>+0(SB), Z2
+	VMOVDQU64 interleave<>+64(SB), Z3
+row:
+	CMPQ R10, $1
+	JNE two
+	MOVWLZX (SI), BX
+	VPBROADCASTD BX, Z0
+	KXORD K3, K3, K3
+	JMP columns
+two:
+	VPBROADCASTD (SI), Z0
+	KXNORD K3, K3, K3
+columns:
+	MOVQ R9, DI
+	MOVQ R11, AX
+	MOVQ R12, CX
+	LEAQ (AX)(R8*2), R11
+	MOVQ R11, DX
+	SUBQ $32, CX
+	JLT tail
+loop:
+	VMOVDQU16 (AX), Z10
+	VMOVDQU16.Z (AX)(R8*1), K3, Z12
+	VMOVDQA64 Z10, Z11
+	VPERMT2W Z12, Z2, Z10
+	VPERMT2W Z12, Z3, Z11
+	VMOVUPS (DI), Z8
+	VMOVUPS 64(DI), Z9
+	VDPBF16PS(10, 0, 8)
+	VDPBF16PS(11, 0, 9)
+	VMOVUPS Z8, (DI)
+	VMOVUPS Z9, 64(DI)
+	PREFETCHT0 (DX)
+	PREFETCHT0 (DX)(R8*1)
+	ADDQ $64, AX
+	ADDQ $64, DX
+	ADDQ $128, DI
+	SUBQ $32, CX
+	JGE loop
+tail:
+	ADDQ $32, CX
+	JEQ next
+	MOVQ $1, BX
+	SHLQ CX, BX
+	DECQ BX
+	KMOVD BX, K1
+	KSHIFTRD $16, K1, K2
+	KANDD K1, K3, K3
+	VMOVDQU16.Z (AX), K1, Z10
+	VMOVDQU16.Z (AX)(R8*1), K3, Z12
+	VMOVDQA64 Z10, Z11
+	VPERMT2W Z12, Z2, Z10
+	VPERMT2W Z12, Z3, Z11
+	VMOVUPS.Z (DI), K1, Z8
+	VMOVUPS.Z 64(DI), K2, Z9
+	VDPBF16PS(10, 0, 8)
+	VDPBF16PS(11, 0, 9)
+	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z9, K2, 64(DI)
+next:
+	ADDQ $4, SI
+	SUBQ $2, R10
+	JGT row
+	RETURN
 
 // PREFETCHW_STRIP_1x2 prefetches rows of a later panel of the result with write intent.
 #define PREFETCHW_STRIP_1x2 PREFETCHW(128, NUM_DX)
 
 // POINT_A_1 sets a pointer for every three rows of A.
 #define POINT_A_1
-#define DOT_STEP_ROWS_1x2(b, next, off) \
-	LOAD_B_2(b, Z2, Z3, next); \
-	DOT_ROW_2(off(AX), Z4, 2, 4, 0)
 
 // STORE_BF16_C_1x2 rounds rows of the result to bfloat16 and stores them.
 #define STORE_BF16_C_1x2 \
@@ -1175,9 +1082,6 @@ TEXT ·pairsAVX512Strip1x32(SB), NOSPLIT, $0-64
 	PREFETCHW_STRIP_1x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-#define DOT_STEP_ROWS_2x2(b, next, off) \
-	LOAD_B_2(b, Z4, Z5, next); \
-	DOT_ROWS_2x2(off, Z6, 4, Z7)
 #define STORE_BF16_C_2x2 \
 	STORE_BF16_C_1x2; \
 	ADDQ R8, DX; \
@@ -1192,9 +1096,6 @@ TEXT ·pairsAVX512Strip2x32(SB), NOSPLIT, $0-64
 	PREFETCHW_STRIP_2x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-#define DOT_STEP_ROWS_3x2(b, next, off) \
-	LOAD_B_2(b, Z6, Z7, next); \
-	DOT_ROWS_3x2(off, Z8, 6, Z9)
 #define STORE_BF16_C_3x2 \
 	STORE_BF16_C_2x2; \
 	ADDQ R8, DX; \
@@ -1393,9 +1294,6 @@ TEXT ·pairsAVX512Strip14x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_DOT(PREFETCHW_STRIP_14x2, ZERO_C_14x2, POINT_A_5, DOT_STEP_ROWS_14x2, ADVANCE_ROWS5, STORE_BF16_C_14x2)
 
 #define PREFETCHW_STRIP_1x1 PREFETCHW(128, NUM_DX)
-#define DOT_STEP_ROWS_1x1(b, next, off) \
-	LOAD_B_1(b, Z1, next); \
-	DOT_ROW_1(off(AX), Z2, 1, 2, 0)
 #define STORE_BF16_C_1x1 \
 	VCVTNE2PS2BF16(0, 0, 0); \
 	VMOVDQU16 Z0, K1, (DX)
@@ -1408,9 +1306,6 @@ TEXT ·pairsAVX512Strip1x16(SB), NOSPLIT, $0-64
 	PREFETCHW_STRIP_1x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-#define DOT_STEP_ROWS_2x1(b, next, off) \
-	LOAD_B_1(b, Z2, next); \
-	DOT_ROWS_2x1(off, Z3, 2, Z4)
 #define STORE_BF16_C_2x1 \
 	STORE_BF16_C_1x1; \
 	ADDQ R8, DX; \
@@ -1425,9 +1320,6 @@ TEXT ·pairsAVX512Strip2x16(SB), NOSPLIT, $0-64
 	PREFETCHW_STRIP_2x1; \
 	ADDQ R8, DX; \
 	PREFETCHW(128, NUM_DX)
-#define DOT_STEP_ROWS_3x1(b, next, off) \
-	LOAD_B_1(b, Z3, next); \
-	DOT_ROWS_3x1(off, Z4, 3, Z5)
 #define STORE_BF16_C_3x1 \
 	STORE_BF16_C_2x1; \
 	ADDQ R8, DX; \
@@ -1628,111 +1520,15 @@ TEXT ·pairsAVX512Strip14x16(SB), NOSPLIT, $0-64
 
 // func pairsRowRuns1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pairsRowRuns1AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	MOVQ DI, DX
-	PREFETCHW_C_1x2
-	ZERO_C_1x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z2, Z3, (R14))
-	PREFETCH_A_1_FROM_0
-	DOT_ROW_2((AX), Z4, 2, 4, 0)
-	LOAD_B_2((BX)(R13*1), Z2, Z3, (R14)(R13*1))
-	DOT_ROW_2(4(AX), Z4, 2, 4, 0)
-	LOAD_B_2((BX)(R13*2), Z2, Z3, (R14)(R13*2))
-	DOT_ROW_2(8(AX), Z4, 2, 4, 0)
-	LOAD_B_2((BX)(R11*1), Z2, Z3, (R14)(R11*1))
-	DOT_ROW_2(12(AX), Z4, 2, 4, 0)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(next)
-	LOAD_B_2((BX), Z2, Z3, (R14))
-	PREFETCH_A_1_FROM_0
-	DOT_ROW_2((AX), Z4, 2, 4, 0)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C(ADD_S_1x2, STORE_C_1x2)
+	RUNS_KERNEL_ROWS_FEW(PREFETCHW_C_1x2, ZERO_C_1x2, DOT_STEP_ROWS_1x2, ADD_S_1x2, STORE_C_1x2)
 
 // func pairsRowRuns2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pairsRowRuns2AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	MOVQ DI, DX
-	PREFETCHW_C_2x2
-	ZERO_C_2x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z4, Z5, (R14))
-	PREFETCH_A_1_FROM_0
-	DOT_ROWS_2x2(0, Z6, 4, Z7)
-	LOAD_B_2((BX)(R13*1), Z4, Z5, (R14)(R13*1))
-	PREFETCH_A_1_FROM_1
-	DOT_ROWS_2x2(4, Z6, 4, Z7)
-	LOAD_B_2((BX)(R13*2), Z4, Z5, (R14)(R13*2))
-	DOT_ROWS_2x2(8, Z6, 4, Z7)
-	LOAD_B_2((BX)(R11*1), Z4, Z5, (R14)(R11*1))
-	DOT_ROWS_2x2(12, Z6, 4, Z7)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(next)
-	LOAD_B_2((BX), Z4, Z5, (R14))
-	PREFETCH_A_1_FROM_0
-	DOT_ROWS_2x2(0, Z6, 4, Z7)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C(ADD_S_2x2, STORE_C_2x2)
+	RUNS_KERNEL_ROWS_FEW(PREFETCHW_C_2x2, ZERO_C_2x2, DOT_STEP_ROWS_2x2, ADD_S_2x2, STORE_C_2x2)
 
 // func pairsRowRuns3AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pairsRowRuns3AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	MOVQ DI, DX
-	PREFETCHW_C_3x2
-	ZERO_C_3x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z6, Z7, (R14))
-	PREFETCH_A_1_FROM_0
-	DOT_ROWS_3x2(0, Z8, 6, Z9)
-	LOAD_B_2((BX)(R13*1), Z6, Z7, (R14)(R13*1))
-	PREFETCH_A_1_FROM_1
-	DOT_ROWS_3x2(4, Z8, 6, Z9)
-	LOAD_B_2((BX)(R13*2), Z6, Z7, (R14)(R13*2))
-	PREFETCH_A_1_FROM_2
-	DOT_ROWS_3x2(8, Z8, 6, Z9)
-	LOAD_B_2((BX)(R11*1), Z6, Z7, (R14)(R11*1))
-	DOT_ROWS_3x2(12, Z8, 6, Z9)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(next)
-	LOAD_B_2((BX), Z6, Z7, (R14))
-	PREFETCH_A_1_FROM_0
-	DOT_ROWS_3x2(0, Z8, 6, Z9)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C(ADD_S_3x2, STORE_C_3x2)
+	RUNS_KERNEL_ROWS_FEW(PREFETCHW_C_3x2, ZERO_C_3x2, DOT_STEP_ROWS_3x2, ADD_S_3x2, STORE_C_3x2)
 
 // func pairsRowRuns4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pairsRowRuns4AVX512(SB), NOSPLIT, $0-88
@@ -1834,10 +1630,6 @@ TEXT ·pairsRowRunsNarrow13AVX512(SB), NOSPLIT, $0-88
 TEXT ·pairsRowRunsNarrow14AVX512(SB), NOSPLIT, $0-88
 	RUNS_KERNEL_ROWS_NARROW(PREFETCHW_C_14x1, ZERO_C_14x1, POINT_A_5, DOT_STEP_ROWS_14x1, ADVANCE_ROWS5, ADD_S_14x1, STORE_C_14x1)
 
-#define FMA_STEP_ROWS_1x2(b, next, off) \
-	LOAD_B_2(b, Z2, Z3, next); \
-	FMA_ROW_2(off(AX), Z4, Z2, Z0, Z3, Z1)
-
 // FIND_SUBNORMAL goes to subnormal if a sum of a row is.
 #define FIND_SUBNORMAL(low, high) \
 	VFPCLASSPSZ $0x20, low, K3; \
@@ -1895,9 +1687,6 @@ subnormal: \
 TEXT ·f32AVX512BF16Strip1x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_1x2, ZERO_C_1x2, POINT_A_1, FMA_STEP_ROWS_1x2, ADVANCE_ROWS1, FIND_SUBNORMAL_C_1x2, STORE_BF16_C_1x2, STORE_ROUNDED_C_1x2)
 
-#define FMA_STEP_ROWS_2x2(b, next, off) \
-	LOAD_B_2(b, Z4, Z5, next); \
-	FMA_ROWS_2x2(off, Z6, Z4, Z5, Z7)
 #define FIND_SUBNORMAL_C_2x2 \
 	FIND_SUBNORMAL_C_1x2; \
 	FIND_SUBNORMAL(Z2, Z3)
@@ -1910,9 +1699,6 @@ TEXT ·f32AVX512BF16Strip1x32(SB), NOSPLIT, $0-64
 TEXT ·f32AVX512BF16Strip2x32(SB), NOSPLIT, $0-64
 	STRIP_KERNEL_FMA(PREFETCHW_STRIP_2x2, ZERO_C_2x2, POINT_A_1, FMA_STEP_ROWS_2x2, ADVANCE_ROWS1, FIND_SUBNORMAL_C_2x2, STORE_BF16_C_2x2, STORE_ROUNDED_C_2x2)
 
-#define FMA_STEP_ROWS_3x2(b, next, off) \
-	LOAD_B_2(b, Z6, Z7, next); \
-	FMA_ROWS_3x2(off, Z8, Z6, Z7, Z9)
 #define FIND_SUBNORMAL_C_3x2 \
 	FIND_SUBNORMAL_C_2x2; \
 	FIND_SUBNORMAL(Z4, Z5)

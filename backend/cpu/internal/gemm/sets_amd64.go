@@ -55,6 +55,7 @@ var AVX512BF16 = func() *Set {
 		RowRuns: pairsRowRunsAVX512, NarrowRowRuns: pairsRowRunsNarrowAVX512,
 		Copy: copyLanesAVX512,
 	}
+	s.Adds[Pairs] = addsPairsAVX512
 	s.NarrowLanes[BF16] = narrowLanesBF16AVX512BF16
 	s.Strips[F32], s.Strips[Pairs] = f32AVX512BF16Strip32, pairsAVX512Strip32
 	s.NarrowStrips[F32], s.NarrowStrips[Pairs] = f32AVX512BF16Strip16, pairsAVX512Strip16

@@ -7,7 +7,9 @@ import "unsafe"
 type Dots func(d, x, s unsafe.Pointer, lds, rows, n int)
 
 // Adds adds rows of a matrix, each times an element of a vector of float32:
-// d[j] += Σ x[i]·s[i*lds+j] for j < n. Rows are 4 or fewer.
+// d[j] += Σ x[i]·s[i*lds+j] for j < n. Rows are 4 or fewer. On pairs x is bfloat16, rows are any
+// number from one on, and sums are formed as a [Kernel] on pairs does; an odd last row has no
+// partner.
 type Adds func(d, x, s unsafe.Pointer, lds, rows, n int)
 
 // rowsBy is a routine of a number of rows.

@@ -1,6 +1,7 @@
 package gemm
 
 import (
+	"bytes"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -63,6 +64,40 @@ func TestVectorProducts(t *testing.T) {
 							t.Errorf("%s %v: sum %d of %d rows: got %v, want %v", set.Name, d, j, m, adds[j], want)
 						}
 					}
+				}
+			}
+		}
+	}
+}
+
+// TestAddPairs: Adds on pairs gives the bits of packing and of a kernel of one row.
+func TestAddPairs(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, set := range setsHere() {
+		tiles := set.Pairs
+		if tiles == nil || set.Adds[Pairs] == nil {
+			continue
+		}
+		for _, rows := range []int{1, 2, 3, 8, 31, 32} {
+			for _, n := range []int{0, 1, 15, 16, 17, 31, 32, 33, 64, 95, 129} {
+				ld, pairs := 2*(n+rng.IntN(3)), (rows+1)/2
+				x, s := newGuarded(2*rows), newGuarded(max(0, (rows-1)*ld+2*n))
+				floats(rng, x.data, BF16)
+				floats(rng, s.data, BF16)
+				got, want := newGuarded(4*n), newGuarded(4*n)
+				clear(got.data)
+				set.Adds[Pairs](got.pointer(), x.pointer(), s.pointer(), ld, rows, n)
+				both := newGuarded(4 * pairs) // with the partner of an odd last element
+				clear(both.data)
+				copy(both.data, x.data)
+				for j := 0; j < n; j += tiles.NR {
+					cols := min(tiles.NR, n-j)
+					packed := newGuarded(4 * tiles.NR * pairs)
+					set.Lanes[Pairs](packed.pointer(), 4*tiles.NR, at(s.pointer(), j, 2), ld, rows, 1<<cols-1, 1<<tiles.NR-1)
+					tiles.Rows[1](pairs, both.pointer(), 0, packed.pointer(), 4*tiles.NR, nil, 0, at(want.pointer(), j, 4), 0, 1<<cols-1)
+				}
+				if !bytes.Equal(got.all, want.all) {
+					t.Errorf("%s: %d rows of %d columns: other bits than a kernel", set.Name, rows, n)
 				}
 			}
 		}

@@ -41,6 +41,7 @@ func avx512Pairs() *gen {
 	copies.copies = true
 	g.interleaveTable()
 	g.family("pairsAVX512Copy", 14, []int{2}, copies)
+	g.addsPairs("addsPairsAVX512")
 	g.strips("pairsAVX512Strip", 14, 2, base)
 	g.strips("pairsAVX512Strip", 14, 1, base)
 	runs := base

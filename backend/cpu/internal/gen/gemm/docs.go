@@ -95,6 +95,7 @@ var docs = map[string]string{
 	"SUM_QUARTERS":                 "adds up a register's quarters.",
 	"PEAK":                         "repeats independent multiplications on registers.",
 	"BEGIN_C":                      "prefetches rows of the result with write intent, and clears their accumulators.",
+	"BEGIN_S":                      "adds s to the cleared accumulators, and to nothing else, if the sign bit of the mask is set.",
 	"END_C":                        "adds s to the accumulators unless it is nil, stores them, and returns.",
 	"THREE_STRIDES":                "sets R11 to three times ldb and R10 to three times lda.",
 	"LOOP_OF_FOUR":                 "begins the loop over four steps.",

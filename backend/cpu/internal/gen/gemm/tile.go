@@ -67,10 +67,11 @@ const prefetchDistanceB = 32
 const prefetchDistanceA = 32
 
 // prefetchesA reports whether A is prefetched. Short runs of A would end before the prefetched
-// line. Without AVX-512, and in runs with a single vector of columns, the load ports are busy: a
-// step has as many broadcasts as multiplications.
+// line, and a few rows are in L1, or the hardware prefetcher follows them. Without AVX-512, and in
+// runs with a single vector of columns, the load ports are busy: a step has as many broadcasts as
+// multiplications.
 func (t *tile) prefetchesA() bool {
-	return !(t.runs && (t.inner || t.vectors == 1)) && !t.strips && t.bytes == 64
+	return !(t.runs && (t.inner || t.vectors == 1)) && !t.strips && t.bytes == 64 && (t.inner || t.rows >= unroll)
 }
 
 // prefetchDistanceCopy is that number for kernels that pack B: then B is mostly in L2, and its
@@ -136,14 +137,10 @@ func (t *tile) write(g *gen) {
 	if t.reg == "Y" {
 		kind += "_AVX2"
 	}
-	switch {
-	case t.inner || t.rows >= unroll:
-		g.block(kind, func() { t.body(g) }, t.parts()...)
-	case t.prefetchesA(): // in some steps only
-		t.body(g)
-	default: // A is transposed: there is one pointer
-		g.block(kind+"_FEW", func() { t.body(g) }, t.parts()...)
+	if !t.inner && t.rows < unroll { // there is one pointer to A
+		kind += "_FEW"
 	}
+	g.block(kind, func() { t.body(g) }, t.parts()...)
 }
 
 // parts returns the macros of a kernel's parts, by purpose.
@@ -242,6 +239,9 @@ func (t *tile) body(g *gen) {
 	g.ins("MOVQ DI, DX")
 	t.prefetchC(g)
 	t.zeroC(g)
+	if t.continues() {
+		t.beginS(g)
+	}
 	bases := rowBases[:(t.rows+2)/3]
 	begin := func() { // set the pointers to A, and prefetch B
 		if !t.inner {
@@ -447,6 +447,21 @@ func (t *tile) addS(g *gen) {
 	})
 }
 
+// continues reports whether the sums can begin with s: see gemm.Kernel.
+func (t *tile) continues() bool {
+	return t.masked && !t.inner && !t.runs && !t.next && (!t.copies || t.interleaves())
+}
+
+// beginS adds s to the sums before the first product rather than after the last one if the
+// sign bit of the mask is set.
+func (t *tile) beginS(g *gen) {
+	g.block("BEGIN_S", func() {
+		g.ins("CMPQ mask+72(FP), $0\nJGE begin\nMOVQ s+40(FP), SI\nMOVQ lds+48(FP), R9\nMOVQ $0, s+40(FP)")
+		t.addS(g)
+		g.label("begin")
+	}, "add", fmt.Sprintf("ADD_S_%d%s", t.rows, t.width()))
+}
+
 // width returns the suffix of macros that depend on the columns.
 func (t *tile) width() string {
 	w := fmt.Sprintf("x%d", t.vectors)
@@ -528,11 +543,7 @@ func (t *tile) step(g *gen, u int) {
 	if t.interleaves() {
 		params = append(params, "odd", stepped(0, "R8", "R13", "R11", u)[1:], "nextOdd", stepped(0, "DI", "R13", "R11", u)[1:])
 	}
-	switch {
-	case !t.inner && t.prefetchesA() && t.rows < unroll: // not every step prefetches A
-		body()
-		return
-	case prefetch != "":
+	if prefetch != "" {
 		params = append(params, "prefetch", prefetch)
 	}
 	g.macro(t.stepMacro(), body, params...)
@@ -571,7 +582,7 @@ func (g *gen) family(prefix string, rows int, widths []int, base tile) {
 	}
 	forms := []bool{false, true}
 	if base.interleaves() {
-		least, forms = 2, forms[:1]
+		least, forms = 1, forms[:1]
 	}
 	for _, inner := range forms {
 		for _, vectors := range widths {

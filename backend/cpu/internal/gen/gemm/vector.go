@@ -3,6 +3,8 @@ package gemm
 import (
 	"fmt"
 	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/amd64"
 )
 
 // vectorParams is the signature of the products of a few rows of a matrix and a
@@ -199,5 +201,43 @@ func (g *gen) adds(name, doc, reg string, bytes, step, rows int, load func(at st
 	}
 	lanes := bytes / 4
 	g.block(fmt.Sprintf("ADD_COLUMNS_%d_%s", rows, reg), func() { g.columns(reg, lanes, iteration) }, "two", vectorRow("ADDS", name, reg, 2, false), "one", vectorRow("ADDS", name, reg, 1, false), "masked", vectorRow("ADDS", name, reg, 1, true))
+	g.end()
+}
+
+// addsPairs writes Adds on pairs: two rows of B at a time make a row of pairs. Only the last
+// columns are stored with a mask, because masked stores are not forwarded to the loads of the
+// next rows.
+func (g *gen) addsPairs(name string) {
+	g.text(name, "d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, rows int, n int", "is Adds on pairs.")
+	g.ins("MOVQ d+0(FP), R9\nMOVQ x+8(FP), SI\nMOVQ s+16(FP), R11\nMOVQ lds+24(FP), R8\nMOVQ rows+32(FP), R10\nMOVQ n+40(FP), R12")
+	g.ins("VMOVDQU64 interleave<>+0(SB), Z2\nVMOVDQU64 interleave<>+64(SB), Z3")
+	g.label("row")
+	g.ins("CMPQ R10, $1\nJNE two\nMOVWLZX (SI), BX\nVPBROADCASTD BX, Z0\nKXORD K3, K3, K3\nJMP columns") // the last row has no partner
+	g.label("two")
+	g.ins("VPBROADCASTD (SI), Z0\nKXNORD K3, K3, K3")
+	g.label("columns")
+	g.ins("MOVQ R9, DI\nMOVQ R11, AX\nMOVQ R12, CX\nLEAQ (AX)(R8*2), R11\nMOVQ R11, DX") // the next rows are prefetched
+	g.ins("SUBQ $32, CX\nJLT tail")
+	step := func(masked bool) {
+		z, all, low, high := "", "", "", ""
+		if masked {
+			z, all, low, high = ".Z", "K1, ", "K1, ", "K2, "
+		}
+		g.ins("VMOVDQU16%s (AX), %sZ10\nVMOVDQU16.Z (AX)(R8*1), K3, Z12\nVMOVDQA64 Z10, Z11", z, all)
+		g.ins("VPERMT2W Z12, Z2, Z10\nVPERMT2W Z12, Z3, Z11")
+		g.ins("VMOVUPS%s (DI), %sZ8\nVMOVUPS%s 64(DI), %sZ9", z, low, z, high)
+		for v := range 2 {
+			g.ins("%s", amd64.VDPBF16PS(8+v, 0, 10+v))
+		}
+		g.ins("VMOVUPS Z8, %s(DI)\nVMOVUPS Z9, %s64(DI)", low, high)
+	}
+	g.label("loop")
+	step(false)
+	g.ins("PREFETCHT0 (DX)\nPREFETCHT0 (DX)(R8*1)\nADDQ $64, AX\nADDQ $64, DX\nADDQ $128, DI\nSUBQ $32, CX\nJGE loop")
+	g.label("tail")
+	g.ins("ADDQ $32, CX\nJEQ next\nMOVQ $1, BX\nSHLQ CX, BX\nDECQ BX\nKMOVD BX, K1\nKSHIFTRD $16, K1, K2\nKANDD K1, K3, K3")
+	step(true)
+	g.label("next")
+	g.ins("ADDQ $4, SI\nSUBQ $2, R10\nJGT row")
 	g.end()
 }
