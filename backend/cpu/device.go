@@ -154,8 +154,10 @@ func (*Device) Describe() driver.Description {
 		if set.Pairs != nil || set.Panels != nil {
 			bf16 = "bfloat16 (" + set.Name + ")"
 		}
-		if set.Panels != nil {
-			f16 = "float32 (as pairs of bfloat16 on " + set.Name + ")"
+		if set.Panels != nil { // see the promise of rows in docs/architecture.md
+			const small = "; in products of few rows float32, with other bits)"
+			bf16 = "bfloat16 (" + set.Name + small
+			f16 = "float32 (as pairs of bfloat16 on " + set.Name + small
 		}
 	}
 	slow := map[dtype.DType]string{}

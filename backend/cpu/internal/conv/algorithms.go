@@ -52,7 +52,7 @@ var algorithms = []exec.Algorithm[*problem]{
 		Name:    "matmul",
 		Applies: (*problem).notProduct,
 		Pays: func(p *problem) string {
-			if p.set != nil && p.gemm().pointPlanes() {
+			if p.set != nil && p.nominal().pointPlanes() {
 				return "planes of few channels are faster"
 			}
 			return ""
@@ -75,7 +75,7 @@ var algorithms = []exec.Algorithm[*problem]{
 			return p.unless(func() bool { return p.gemm().inPlanes() }, "not images, or many channels of the result")
 		},
 		Pays: func(p *problem) string {
-			return p.unless(func() bool { return p.gemm().planesPay() }, "channels fill vectors, or transposing costs more than it saves")
+			return p.unless(func() bool { return p.nominal().planesPay() }, "channels fill vectors, or transposing costs more than it saves")
 		},
 		Build: func(p *problem) exec.Kernel { return newPlaneGEMM(p.b, p.v, p.gemm()) },
 	},
@@ -85,7 +85,7 @@ var algorithms = []exec.Algorithm[*problem]{
 			return p.unless(func() bool { return p.gemm().inColumns() }, "too many channels of the result, or products")
 		},
 		Pays: func(p *problem) string {
-			return p.unless(func() bool { return p.gemm().columnsPay() }, "products of all elements of the window cost more than they save")
+			return p.unless(func() bool { return p.nominal().columnsPay() }, "products of all elements of the window cost more than they save")
 		},
 		Build: func(p *problem) exec.Kernel { return newKn2row(p.b, p.v, p.gemm()) },
 	},
@@ -122,7 +122,7 @@ var algorithms = []exec.Algorithm[*problem]{
 			if reason := p.inPairs(); reason != "" {
 				return reason
 			}
-			return p.unless(p.gemm().winogradPays, "transforms cost more than they save")
+			return p.unless(p.nominal().winogradPays, "transforms cost more than they save")
 		},
 		Build: func(p *problem) exec.Kernel { return newWinograd(p.b, p.v, p.gemm()) },
 	},
@@ -142,7 +142,7 @@ var algorithms = []exec.Algorithm[*problem]{
 	{
 		Name:    "implicit",
 		Applies: func(p *problem) string { return p.unless(func() bool { return true }, "") },
-		Build:   func(p *problem) exec.Kernel { return p.inArithmetic(false).newRuns(p.b, p.v) },
+		Build:   func(p *problem) exec.Kernel { return p.inArithmetic(true).newRuns(p.b, p.v) },
 	},
 	direct,
 }
@@ -344,6 +344,17 @@ func (p *problem) gemm() *implicitGEMM {
 	k.few = p.code == op.Conv && p.b.ReadOnly(kernels) && (k.Batch*k.OutSize <= product.CacheRows || 4*kernels.Type.Shape.Size() <= keptKernels)
 	k.stored = gemm.ElementOf[p.from]
 	k.element, k.bytes = k.stored, 4
+	return k
+}
+
+// nominalBatch is the batch for which the times of algorithms are compared that add up in
+// different orders: a sample has the same bits in every batch.
+const nominalBatch = 32
+
+// nominal returns gemm for nominalBatch.
+func (p *problem) nominal() *implicitGEMM {
+	k := p.gemm()
+	k.Batch = nominalBatch
 	return k
 }
 

@@ -58,11 +58,16 @@ const (
 	lowTile     = 6         // rows of a tile below which tiles take no less time
 )
 
-// inRegions reports whether borderGEMM can compute k: micro-kernels take single pixels, and
-// there is an axis along which tiles have enough rows.
-func (k *implicitGEMM) inRegions() bool {
+// byPixels reports whether micro-kernels take single pixels of k.
+func (k *implicitGEMM) byPixels() bool {
 	t := k.tiles
-	if t.Unit > 1 || t.RowRuns == nil || k.oneChannel() || (k.depth+k.pad)%t.Step != 0 {
+	return t.Unit == 1 && t.RowRuns != nil && !k.oneChannel() && (k.depth+k.pad)%t.Step == 0
+}
+
+// inRegions reports whether borderGEMM can compute k: micro-kernels take single pixels, and
+// there is an axis along which tiles have enough rows. Gathered patches give the same bits.
+func (k *implicitGEMM) inRegions() bool {
+	if !k.byPixels() {
 		return false
 	}
 	dims := k.Out
@@ -71,7 +76,7 @@ func (k *implicitGEMM) inRegions() bool {
 			dims[axis] = tiling.CeilDiv(k.In[axis], k.Stride[axis])
 		}
 	}
-	return max(dims[2], dims[1], k.Batch) >= min(shortRow, t.MR)
+	return max(dims[2], dims[1], k.Batch) >= min(shortRow, k.tiles.MR)
 }
 
 func newBorderGEMM(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel {
@@ -125,7 +130,7 @@ func (k *borderGEMM) wholeSums() bool {
 func (k *borderGEMM) phase(p stridedPhase, taps [3][]tap) {
 	k.addRuns(&p, taps)
 	p.copied = k.element == k.stored && k.bytes != k.from.Size() || k.pad > 0
-	c := regionCuts{slices: tiling.CeilDiv(max(1, p.cells), sliceCells)}
+	c := regionCuts{slices: p.slices()}
 	var pieces [3][]regionPiece
 	for axis := range 3 {
 		pieces[axis] = k.along(&p, axis, taps[axis])
@@ -189,10 +194,10 @@ func (k *borderGEMM) region(p *stridedPhase, c *regionCuts, taps [3][]tap, piece
 				at := (taps[0][i].at-low[0])*plane + (taps[1][j].at-low[1])*row + (taps[2][l].at-low[2])*pixel
 				for end := cell + cells; cell < end; {
 					s := 0
-					for cell >= (s+1)*p.cells/c.slices {
+					for cell >= p.sliceEnd(s) {
 						s++
 					}
-					n := min(end, (s+1)*p.cells/c.slices) - cell
+					n := min(end, p.sliceEnd(s)) - cell
 					g.slices[s].add(at, cell*size, n, size)
 					cell, at = cell+n, at+4*n
 				}
@@ -208,6 +213,12 @@ func (k *borderGEMM) region(p *stridedPhase, c *regionCuts, taps [3][]tap, piece
 	g.slices[0].begins = true // with an empty sum
 	return g
 }
+
+// slices returns the number of slices of the inner dimension.
+func (p *stridedPhase) slices() int { return tiling.CeilDiv(max(1, p.cells), sliceCells) }
+
+// sliceEnd returns the cell after slice s.
+func (p *stridedPhase) sliceEnd(s int) int { return (s + 1) * p.cells / p.slices() }
 
 // add adds a run of n cells.
 func (s *regionSlice) add(a, b, n, size int) {

@@ -141,19 +141,19 @@ func (k *implicitGEMM) newRuns(b *exec.Builder, v *ir.Value) exec.Kernel {
 // pairs reports whether micro-kernels on pairs can compute k run by run: no pair extends
 // beyond the end of a run, and sums fill a step of the micro-kernels.
 func (k *implicitGEMM) pairs(t *gemm.Tiles) bool {
-	long := k.depth*k.WindowSize >= t.Deep*t.Step && k.Batch*k.OutSize >= t.Unit
+	long := k.depth*k.WindowSize >= t.Deep*t.Step
 	return long && (k.depth%2 == 0 || k.code == op.Conv && k.oneChannel())
 }
 
-// padded reports whether micro-kernels on pairs can compute k by regions if the channels of
-// each pixel are padded to an even number while they are copied.
+// padded reports whether micro-kernels on pairs can compute k if the channels of each pixel are
+// padded to an even number while they are copied.
 func (k *implicitGEMM) padded(t *gemm.Tiles) bool {
-	if t.Unit > 1 || k.groups > 1 || k.depth%2 == 0 || k.depth < padDepth || k.Batch*k.OutSize < t.Unit {
+	if t.Unit > 1 || k.groups > 1 || k.depth%2 == 0 || k.depth < padDepth {
 		return false
 	}
 	p := *k
 	p.tiles, p.pad = t, 1
-	return p.inRegions()
+	return p.byPixels()
 }
 
 // oneChannel reports whether neighbouring pixels are adjacent elements in the source, for

@@ -336,7 +336,7 @@ func (k *implicitGEMM) patches(r *exec.Run, w *exec.Worker, p *stridedPhase, i i
 	lda := 4*p.cells + product.RowPad
 	units := tiling.CeilDiv(n, t.Unit)
 	heights := tiling.CeilDiv(units*t.Unit, t.MR)
-	direct := k.inPlace(p)
+	direct, slices := k.inPlace(p), k.byPixels() && !k.set.Ordered
 	if t.Begin != nil {
 		runtime.LockOSThread()
 		t.Begin()
@@ -364,7 +364,11 @@ func (k *implicitGEMM) patches(r *exec.Run, w *exec.Worker, p *stridedPhase, i i
 				kernels = t.NarrowRows
 			}
 			weights := k.panel(r, p, group, panel)
-			for at := 0; at == 0 || at < p.cells; at += product.MostDepth {
+			for slice, at := 0, 0; slice == 0 || at < p.cells; slice++ {
+				end := min(p.cells, at+product.MostDepth)
+				if slices { // as borderGEMM does, whose results have the same bits
+					end = p.sliceEnd(slice)
+				}
 				for h := range heights {
 					lo, hi := tiling.Cut(h, heights, units)
 					lo, hi = lo*t.Unit, hi*t.Unit
@@ -374,9 +378,10 @@ func (k *implicitGEMM) patches(r *exec.Run, w *exec.Worker, p *stridedPhase, i i
 						s = nil
 					}
 					a := unsafe.Pointer(unsafe.SliceData(w.Scratch[k.atA:]))
-					kernels[hi-lo](min(product.MostDepth, p.cells-at), unsafe.Add(a, lo*lda+4*at), lda,
+					kernels[hi-lo](end-at, unsafe.Add(a, lo*lda+4*at), lda,
 						unsafe.Add(weights, 4*t.NR*at), 4*t.NR, s, ld, dh, ld, 1<<cols-1)
 				}
+				at = end
 			}
 		}
 		if direct {
@@ -412,7 +417,7 @@ func (k *implicitGEMM) gather(r *exec.Run, p *stridedPhase, dst []byte, image in
 			continue
 		}
 		x, from := at[2]+run.at[2], 0
-		if run.n > 0 && k.groups == 1 && x >= 0 && x*k.depth+from+run.n <= k.dims[2]*k.depth {
+		if run.n > 0 && k.groups == 1 && k.pad == 0 && x >= 0 && x*k.depth+from+run.n <= k.dims[2]*k.depth {
 			pixel := ((image*k.dims[0]+z)*k.dims[1]+y)*k.dims[2] + x
 			k.copySource(to, data[(pixel*k.srcAll+from)*size:], run.n)
 			continue
@@ -426,7 +431,9 @@ func (k *implicitGEMM) gather(r *exec.Run, p *stridedPhase, dst []byte, image in
 				clear(to[:n*k.bytes])
 			}
 			to = to[n*k.bytes:]
-			x, from, left = x+1, 0, left-n
+			clear(to[:k.pad*k.bytes])
+			to = to[k.pad*k.bytes:]
+			x, from, left = x+1, 0, left-n-k.pad
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 // Problem is the input of a product's blocking.
 type Problem struct {
 	M, N, K, Batches int
+	Batched          bool // the operands have batch axes, maybe of a single matrix
 	A, B             Operand
 	To               dtype.DType  // of the result
 	Micro            *gemm.Tiles  // the micro-kernels
@@ -48,10 +49,14 @@ const (
 // alone. The packing is one decision for each operand; the other fields cut the result and the
 // inner dimension.
 type Blocking struct {
-	Pack   Pack
-	Order  Order // of the micro-tiles of a tile
-	Tiles  Grid  // of the result
-	Depth  int   // of a step of the inner dimension, in elements
+	Pack  Pack
+	Order Order // of the micro-tiles of a tile
+	Tiles Grid  // of the result
+	// The inner dimension is cut into steps, whose sums are added up one after the other. So the
+	// step decides the rounding. Some micro-kernels cut a step into parts, whose sums begin with
+	// those of the part before: see gemm.Continue.
+	Step   int // elements of a step
+	Depth  int // elements that are multiplied at a time: of a part
 	Slices Slices
 	Direct bool // micro-kernels write the result themselves
 	// Of products on tile registers.
@@ -128,7 +133,6 @@ const (
 	mostCols     = 1024
 	MostDepth    = 1024     // inner dimensions up to this are not split
 	wholeDepth   = 2048     // of products on pairs
-	wholeTiles   = 8        // micro-tiles that are enough for all workers
 	streamDepth  = 32       // of B that is read in place from memory
 	copyDepth    = 256      // of panels of B that fit in L1 with a panel of A
 	streamRows   = 64       // of A, at most, that reuse B too little to hide its latency
@@ -156,10 +160,7 @@ const (
 func (p Problem) Block() Blocking {
 	d := decision{Problem: p}
 	d.small = p.A.Size*(p.M+p.N)*p.K+p.To.Size()*p.M*p.N <= smallBytes
-	d.Depth = max(1, p.K)
-	if !p.whole() {
-		d.Depth = depthOf(p.K, p.Micro.Step)
-	}
+	d.Depth = p.step()
 	packed := d.packB()
 	d.packA()
 	d.rows()
@@ -183,22 +184,28 @@ func (p Problem) Block() Blocking {
 		}
 	}
 	d.order()
+	d.Step = d.Depth
+	if p.ordered() {
+		d.Step = p.step()
+	}
 	return d.Blocking
 }
 
 // ordered reports whether the sums of a row are added up in one order, whatever the number of
-// rows: rows are samples of a batch. A slice is then a step of other products. Of micro-kernels
-// that pack B, and of gradients of weights, the number of rows decides steps and slices.
-func (p *Problem) ordered() bool { return p.Ordered || !p.A.Trans && p.Micro.Copies.Rows == nil }
+// rows: rows are samples of a batch. A slice is then a step. In a gradient of weights, whose
+// inner dimension is the samples, the number of rows decides steps and slices.
+func (p *Problem) ordered() bool { return p.Ordered || !p.A.Trans }
 
-// depthOf returns the depth of a step for an inner dimension of k elements, of which an element
-// of the micro-kernels has step. The sums of steps are added up one after the other, so the
-// depth decides the rounding.
-func depthOf(k, step int) int {
-	if cells := tiling.CeilDiv(k, step); cells > MostDepth {
-		return tiling.Even(cells, MostDepth, 16) * step
+// step returns the elements of a step of the inner dimension: the depth of a block, or all of
+// a longer one of pairs, which micro-kernels read in place as fast as from a smaller block.
+func (p *Problem) step() int {
+	t := p.Micro
+	cells := p.cells(p.K)
+	whole := p.A.Element == gemm.Pairs && t.Masked && !p.A.Trans && cells <= wholeDepth
+	if whole || cells <= MostDepth {
+		return max(1, p.K)
 	}
-	return max(1, k)
+	return tiling.Even(cells, MostDepth, 16) * t.Step
 }
 
 // decision is a blocking in progress: each method sets a field from the previous ones.
@@ -229,7 +236,7 @@ func (d *decision) strips() bool {
 // tile: with few rows, packing would take longer than the product.
 func (p *Problem) copiesPairs() bool {
 	t := p.Micro
-	return p.B.Element == gemm.Pairs && t.Copies.Rows != nil && !(p.Cached && p.slices() == 0) && !p.A.Trans && !p.B.Trans && p.M > 1 && p.M <= 2*t.MR && p.K > pairsDepth
+	return p.B.Element == gemm.Pairs && t.Copies.Rows != nil && !(p.Cached && p.slices() == 0) && !p.A.Trans && !p.B.Trans && p.M <= 2*t.MR && p.K > pairsDepth
 }
 
 // packB reports whether B is packed, and limits the depth accordingly.
@@ -245,7 +252,17 @@ func (d *decision) packB() bool {
 	inPlace = inPlace && !d.gaps
 	packed := d.Cached || !(inPlace && (d.small || d.M <= t.MR))
 	switch {
-	case d.small, d.Ordered:
+	case d.small:
+	case d.ordered():
+		// A part of a step is packed at a time: rows of B are in different pages. The rows of a
+		// second micro-tile read the panel again, from L1.
+		if d.copiesPairs() && (d.Depth >= d.K || d.slices() > 0) {
+			depth := copyDepth
+			if d.M <= d.Micro.MR {
+				depth *= 4
+			}
+			d.Depth = min(d.Depth, tiling.Even(d.Depth, depth, 32))
+		}
 	case !packed:
 		// Reading B in place, row by row, is most of the time.
 		d.Depth = min(d.Depth, streamDepth)
@@ -253,13 +270,6 @@ func (d *decision) packB() bool {
 		// Packing is most of the time: panels that fit in L1 are copied while few lines are in
 		// flight.
 		d.Depth = min(d.Depth, tiling.Even(d.K, copyDepth, 16))
-	case d.copiesPairs():
-		// The rows of a second micro-tile read the panel again, from L1.
-		depth := copyDepth
-		if d.M <= d.Micro.MR {
-			depth *= 4
-		}
-		d.Depth = min(d.Depth, tiling.Even(d.K, depth, 32))
 	}
 	return packed
 }
@@ -304,33 +314,27 @@ func (d *decision) rows() {
 	}
 }
 
-// whole reports whether a long inner dimension is not cut: kernels on pairs read A in place as
-// fast as from a smaller block, and there are enough tiles for all workers. The answer must
-// not depend on the epilogue or on the type of the result, and so the sums do not.
-func (p *Problem) whole() bool {
-	t := p.Micro
-	return p.A.Element == gemm.Pairs && t.Masked && !p.A.Trans && p.cells(p.K) <= wholeDepth &&
-		p.M > 2*t.MR && tiling.CeilDiv(p.M, t.MR)*tiling.CeilDiv(p.N, t.NR) >= wholeTiles
-}
-
 // slices returns how many slices the inner dimension may be cut into, 0 if that does
 // not pay.
 func (p *Problem) slices() int {
+	if p.A.Trans && p.Batched {
+		return 0 // the matrices of a batch are not cut
+	}
 	n := min(tiling.MinChunks, p.K/leastSlice)
 	least := tiling.MinChunks / 2
 	if p.ordered() {
-		n, least = tiling.CeilDiv(p.K, depthOf(p.K, p.Micro.Step)), 2
-		if p.Cached {
+		n, least = tiling.CeilDiv(p.K, p.step()), 2
+		if p.Cached && (p.M <= 4*p.Micro.MR || p.Micro.Copies.Rows == nil) {
 			return 0 // nothing is packed
 		}
 	}
 	if !p.A.Trans && p.M >= 2*tiling.MinChunks*p.Micro.MR && p.N <= p.Micro.NR {
 		return 0 // there are enough rows for all workers, which read them in the order of memory
 	}
-	if p.B.Element == gemm.Pairs && !p.B.Trans && p.M <= 2*p.Micro.MR && p.N >= tiling.MinChunks*p.Micro.NR {
+	if p.A.Trans && p.B.Element == gemm.Pairs && !p.B.Trans && p.M <= 2*p.Micro.MR && p.N >= tiling.MinChunks*p.Micro.NR {
 		return 0 // there are enough columns for all workers
 	}
-	if p.whole() || n < least || p.Batches != 1 || 4*p.M*p.N > sliceBytes || p.M*p.N*p.K < tiling.MinChunks*ChunkMACs {
+	if p.step() >= p.K && !p.A.Trans || n < least || p.Batches != 1 || 4*p.M*p.N > sliceBytes || p.M*p.N*p.K < tiling.MinChunks*ChunkMACs {
 		return 0
 	}
 	return n
@@ -353,20 +357,22 @@ func (d *decision) slice() {
 	s := &d.Slices
 	s.K = tiling.RoundUp(tiling.CeilDiv(d.K, n), packDepth)
 	if d.ordered() {
-		s.K = depthOf(d.K, d.Micro.Step)
+		s.K = d.step()
 	}
 	s.N = tiling.CeilDiv(d.K, s.K)
 	s.LD = 4*tiling.RoundUp(d.N, d.Micro.NR) + RowPad
-	if d.ordered() {
-		d.Depth = s.K
-	} else {
+	if !d.ordered() {
 		d.Depth = tiling.Even(s.K, min(d.Depth, max(leastDepth, blockBytes/(4*d.M))), packDepth)
 	}
 	if d.Transposed {
 		d.Depth = tiling.Even(s.K, copyDepth, packDepth)
 	}
 	d.Tiles.Rows = tiling.Even(d.M, max(d.Tiles.Rows, blockBytes/(4*d.Depth)), 1)
-	d.Tiles.Cols = tiling.Even(d.N, mostCols, d.Micro.NR)
+	cols := mostCols
+	if d.ordered() && s.N%2 == 1 {
+		cols = min(cols, max(d.Micro.NR, tiling.CeilDiv(d.N, 2))) // an even number of tiles
+	}
+	d.Tiles.Cols = tiling.Even(d.N, cols, d.Micro.NR)
 }
 
 // keeper decides which workers pack and read packed B: each tile its own, unless sharing pays.

@@ -106,6 +106,40 @@ func TestBlocking(t *testing.T) {
 	}
 }
 
+// TestOrderOfSums: what decides the rounding of a row does not depend on the number of rows. No
+// micro-kernel runs, so every processor checks every level.
+func TestOrderOfSums(t *testing.T) {
+	kinds := map[string]struct {
+		micro   *gemm.Tiles
+		element gemm.Element
+	}{
+		"AVX2": {gemm.AVX2.F32, gemm.F32}, "AVX-512": {gemm.AVX512.F32, gemm.F32}, "AVX-512, float16": {gemm.AVX512.F32, gemm.F16},
+		"AVX512-BF16": {gemm.AVX512BF16.Pairs, gemm.Pairs}, "AMX": {nil, gemm.BF16}, "AMX, float16": {nil, gemm.F16},
+	}
+	for name, kind := range kinds {
+		for _, s := range [][2]int{{784, 512}, {4096, 10}, {3000, 100}, {2048, 256}, {4097, 1000}, {9216, 4096}} {
+			for i := range 4 * 300 {
+				p := Problem{M: 1 + i/4, K: s[0], N: s[1], Batches: 1, To: dtype.Float32, Micro: kind.micro, Cached: i&1 > 0}
+				p.A, p.B = Operand{kind.element, kind.element.Size(), false, s[0]}, Operand{kind.element, kind.element.Size(), i&2 > 0, s[1]}
+				if p.B.Trans {
+					p.B.Stride = s[0]
+				}
+				if kind.micro == nil { // tile registers go on with the sums of the step before
+					if b := p.BlockPanels(); b.Slices.N > 1 || b.Depth%gemm.PanelDepth != 0 && b.Depth < p.K {
+						t.Errorf("%s: %d×%d×%d: %v", name, p.M, p.K, p.N, b)
+					}
+					continue
+				}
+				b := p.Block()
+				parts := b.Depth < b.Step && !(p.copiesPairs() && b.Depth%2 == 0 && (b.Step >= p.K || b.Slices.N > 1))
+				if b.Step != p.step() || b.Slices.N > 1 && b.Slices.K != b.Step || parts {
+					t.Errorf("%s: %d×%d×%d: %v, steps of %d", name, p.M, p.K, p.N, b, b.Step)
+				}
+			}
+		}
+	}
+}
+
 // TestPanelProductPlan: which products are computed on tile registers, what they pack, and
 // how they are cut. No micro-kernel runs, so processors without AMX check it, too.
 func TestPanelProductPlan(t *testing.T) {

@@ -222,6 +222,7 @@ func (k *panelProduct) makeFallback() int {
 	}
 	f.block()
 	f.Depth = min(f.Depth, 128)
+	f.Step = f.Depth
 	if f.Pack.B == BInPlace || f.Pack.B >= BShared {
 		f.Pack.B = BTile
 	}

@@ -36,6 +36,7 @@ type product struct {
 	Writer
 	m, k    int
 	batches int
+	batched bool // operands have batch axes
 	tiles   *gemm.Tiles
 	a, b    operandOf
 
@@ -104,7 +105,7 @@ var algorithms = []exec.Algorithm[*choice]{
 				return "no micro-kernels"
 			case c.m != 1 && c.n != 1 || c.m*c.n == 0 || c.batches != 1:
 				return fmt.Sprintf("the result is %d of %d×%d", c.batches, c.m, c.n)
-			case c.n == 1 && len(c.v.Args[1].Type.Shape) > 2:
+			case (c.n == 1 || c.dims.b.trans) && len(c.v.Args[1].Type.Shape) > 2:
 				return "a batch of columns" // which other products have, whose sums are in another order
 			case c.k == 0 || c.k > mostVector:
 				return fmt.Sprintf("depth %d", c.k)
@@ -117,7 +118,7 @@ var algorithms = []exec.Algorithm[*choice]{
 			}
 			return ""
 		},
-		Build: func(c *choice) exec.Kernel { return newVectorProduct(c.b, c.v, c.set, &c.dims) },
+		Build: func(c *choice) exec.Kernel { return newVectorProduct(c) },
 	},
 	{
 		Name: "amx",
@@ -166,14 +167,19 @@ var algorithms = []exec.Algorithm[*choice]{
 	},
 }
 
+// inPairs reports whether sums of k products are those of micro-kernels on pairs of bfloat16.
+// Short sums are computed in float32, which keeps subnormal numbers.
+func inPairs(set *gemm.Set, element gemm.Element, k, least int) bool {
+	return element == gemm.BF16 && set.Pairs != nil && k >= least
+}
+
 // newProduct makes the kernel of a product with float32 accumulators.
 func newProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, dims *dims, leastPairs int) exec.Kernel {
-	k := &product{Writer: Writer{Set: set, N: dims.n, Out: b.At(v), To: v.Type.DType}, m: dims.m, k: dims.k, batches: dims.batches, tiles: set.F32}
+	k := &product{Writer: Writer{Set: set, N: dims.n, Out: b.At(v), To: v.Type.DType}, m: dims.m, k: dims.k, batches: dims.batches, batched: len(v.Type.Shape) > 2, tiles: set.F32}
 	k.After = elementwise.NewEpilogue(b, v, 2, k.N)
 	element := gemm.ElementOf[v.Args[0].Type.DType]
-	// Short sums are computed in float32, which keeps subnormal numbers.
-	if t := set.Pairs; element == gemm.BF16 && t != nil && k.k >= leastPairs {
-		element, k.tiles = gemm.Pairs, t
+	if inPairs(set, element, k.k, leastPairs) {
+		element, k.tiles = gemm.Pairs, set.Pairs
 	}
 	k.a, k.b = newOperandOf(dims.a, element), newOperandOf(dims.b, element)
 	if k.To.Is16() && k.tiles.NR <= 32 {
@@ -248,7 +254,7 @@ func (k *product) epilogueStore() tileStore {
 // problem returns the input of the blocking.
 func (k *product) problem() Problem {
 	p := Problem{
-		M: k.m, N: k.N, K: k.k, Batches: k.batches, A: k.a.operand(), B: k.b.operand(),
+		M: k.m, N: k.N, K: k.k, Batches: k.batches, Batched: k.batched, A: k.a.operand(), B: k.b.operand(),
 		To: k.To, Micro: k.tiles, Rounds: k.narrow != nil, Ordered: k.Set.Ordered, StripKernels: k.strips != nil, Cached: k.uncached != nil, Transposed: k.transposed != nil,
 	}
 	switch {

@@ -230,8 +230,9 @@ type chunk struct {
 	inner        bool      // micro-kernels read A transposed
 	following    [2][]byte // operands of the next chunk, which are prefetched
 
-	// Of the step.
+	// Of the part of a step.
 	p, depth, cells int
+	more            uint // gemm.Continue unless the part is the first of its step
 	a               unsafe.Pointer
 	lda, rowA       int            // bytes from an element of the inner dimension, or a row, to the next
 	s, d            unsafe.Pointer // sums so far, or nil; sums or the result
@@ -280,8 +281,13 @@ func (k *stripe) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	c.packed = unsafe.Add(c.scratch, k.atB)
 	c.following = k.prefetchNext(c.batch, c.dataA, c.dataB)
 	first, end := slice*k.Slices.K, min(k.k, (slice+1)*k.Slices.K)
-	for c.p = first; c.p < end; c.p += k.Depth {
-		c.depth = min(k.Depth, end-c.p)
+	for c.p = first; c.p < end; c.p += c.depth {
+		done := (c.p - first) % k.Step
+		c.depth = min(k.Depth, k.Step-done, end-c.p)
+		c.more = 0
+		if done > 0 {
+			c.more = gemm.Continue
+		}
 		c.cells = k.cells(c.depth)
 		c.operandA()
 		// Sums of earlier steps are added; the last step writes the result.
@@ -478,6 +484,9 @@ func (c *chunk) multiply() {
 		epilogue = nil
 	}
 	rowsFirst, following := k.Order == RowsFirst, c.following[0] != nil || c.following[1] != nil
+	// The last row of an odd number has no partner for a pair, and is multiplied after the
+	// others: micro-kernels that pack B must not add s before it.
+	late := c.depth%t.Step > 0 && c.more == 0 && (c.s != nil || epilogue != nil)
 	lists := !rowsFirst && prefetching != nil
 	cells, lda, stride := c.cells, c.lda, exec.PrefetchPiece
 	prefetchesRows := rowsFirst && cells >= 4 // with fewer cells, calls do not prefetch a whole piece
@@ -504,7 +513,7 @@ func (c *chunk) multiply() {
 		at, end := rows.at, rows.end
 		h := end - at
 		b, ldb, copied := c.panelB(panel, cols, i == 0)
-		if copied != nil && copying[h] == nil {
+		if copied != nil && (copying[h] == nil || late) {
 			k.packB(copied, 0, c.dataB, c.batch, tile.Col+j, cols, c.p, c.depth)
 			b, ldb, copied = copied, 4*nr, nil
 		}
@@ -541,7 +550,7 @@ func (c *chunk) multiply() {
 		case epilogue != nil:
 			s, lds = epilogue.term(c.r, tile.Row+at, tile.Col+j), epilogue.ld
 		}
-		mask := uint(1)<<cols - 1
+		mask := uint(1)<<cols - 1 | c.more
 		to := at*c.ldd + 4*j
 		if k.Round {
 			to = 0 // one micro-tile at a time
@@ -554,7 +563,7 @@ func (c *chunk) multiply() {
 			if whole < cells { // the last row has no partner for a pair
 				last := unsafe.Add(copied, 4*nr*whole)
 				k.packB(last, 0, c.dataB, c.batch, tile.Col+j, cols, c.p+t.Step*whole, c.depth%t.Step)
-				kernels[h](1, unsafe.Add(a, 4*whole), lda, last, 4*nr, d, c.ldd, d, c.ldd, mask)
+				kernels[h](1, unsafe.Add(a, 4*whole), lda, last, 4*nr, d, c.ldd, d, c.ldd, mask|gemm.Continue)
 			}
 		case next != nil && !narrow && prefetching != nil && prefetching[h] != nil:
 			prefetching[h](cells, a, lda, b, ldb, s, lds, d, c.ldd, mask, next, stride)

@@ -20,7 +20,8 @@ import (
 // other. Slices of the inner dimension give partial sums, which are added up at the end. This
 // is the order of blocked products, so a row has the same bits in every batch. Results of a
 // product with a column are dot products with the stored rows, whatever their number, and so
-// are those of a row with a transposed B: transposing it back would take twice as long.
+// are those of a row with a transposed B: transposing it back, or reading panels that are kept,
+// would take two to four times as long.
 type vectorProduct struct {
 	*product
 	vector, matrix operandOf
@@ -40,11 +41,13 @@ const (
 	transposeDepth = 128     // elements of each
 	vectorCols     = 128     // columns of a chunk that adds up rows, at least
 	pageCols       = 4096    // columns of a chunk for which rows are read in long enough pieces
+	pairRows       = 32      // rows of B that are added up in a call, on pairs
 	leastCols      = 16      // of a last chunk: a whole vector, see gemm.Adds
 )
 
 // newVectorProduct makes the kernel of a product with a vector.
-func newVectorProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec.Kernel {
+func newVectorProduct(c *choice) exec.Kernel {
+	b, v, set, d := c.b, c.v, c.set, &c.dims
 	vector, matrix, n := d.a, d.b, d.n
 	if d.n == 1 {
 		vector, matrix, n = d.b, d.a, d.m
@@ -57,6 +60,9 @@ func newVectorProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec
 		matrix.trans, matrix.stride = false, n
 	}
 	element := gemm.ElementOf[matrix.dtype]
+	if d.n > 1 && !d.b.trans && inPairs(set, element, d.k, c.leastPairs) {
+		element = gemm.Pairs
+	}
 	k := &vectorProduct{
 		product: &product{Writer: Writer{Set: set, N: n, Out: b.At(v), To: v.Type.DType}, m: 1, k: d.k, batches: 1, Blocking: Blocking{Slices: Slices{N: 1}}},
 		vector:  operandOf{matrix: vector, element: element, size: element.Size()},
@@ -66,7 +72,7 @@ func newVectorProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec
 	k.cutVector()
 	k.atX = tiling.RoundUp(4*max(k.width, k.TileN), ir.Align)
 	k.scratch = k.atX
-	if element != gemm.F32 {
+	if element.Converts() {
 		k.scratch += 4 * tiling.RoundUp(k.k, 16)
 	}
 	if k.transposes {
@@ -93,7 +99,11 @@ func (k *vectorProduct) cutVector() {
 	if k.matrix.trans && !k.transposes {
 		k.width = min(mostCols, tiling.RoundUp(max(16, vectorBytes/(k.k*size)), 4))
 	} else {
-		k.Slices.K = depthOf(k.k, 1)
+		p := Problem{K: k.k, A: k.vector.operand(), Micro: k.Set.F32}
+		if k.matrix.element == gemm.Pairs {
+			p.Micro = k.Set.Pairs
+		}
+		k.Slices.K = p.step()
 		k.Slices.N = tiling.CeilDiv(k.k, k.Slices.K)
 		parts := min(tiling.CeilDiv(k.N, pageCols), tiling.CeilDiv(tiling.MinChunks, k.Slices.N))
 		if k.Slices.N == 1 && k.N*k.k*size >= 2*vectorBytes {
@@ -133,7 +143,7 @@ func (k *vectorProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 	first, end := slice*k.Slices.K, min(k.k, (slice+1)*k.Slices.K)
 	x := unsafe.Pointer(&r.Values[k.vector.pos][(k.vector.starts[0]+first)*size])
-	if m.element != gemm.F32 {
+	if m.element.Converts() {
 		wide := unsafe.Pointer(&w.Scratch[k.atX])
 		k.Set.Widen[m.element](wide, x, end-first)
 		x = wide
@@ -164,9 +174,12 @@ func (k *vectorProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		}
 	default:
 		clear(t.at(0))
-		adds := k.Set.Adds[m.element]
-		for p := first; p < end; p += 4 {
-			adds(t.Data, unsafe.Add(x, 4*(p-first)), unsafe.Add(s, p*lds+t.Col*size), lds, min(4, end-p), t.Cols)
+		adds, rows, sizeX := k.Set.Adds[m.element], 4, 4
+		if m.element == gemm.Pairs {
+			rows, sizeX = pairRows, size
+		}
+		for p := first; p < end; p += rows {
+			adds(t.Data, unsafe.Add(x, sizeX*(p-first)), unsafe.Add(s, p*lds+t.Col*size), lds, min(rows, end-p), t.Cols)
 		}
 	}
 	if k.Slices.N == 1 {

@@ -11,6 +11,7 @@ package reduce
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
@@ -151,7 +152,9 @@ func (k *reduce[T, A]) collapse(s op.Shape, axes []int, all bool) {
 	if k.byColumn {
 		k.tiles = max(1, (k.columns+columnTile-1)/columnTile)
 		k.segment = max(min(256, max(16, segmentSize/max(1, k.columns))), tiling.CeilDiv(k.count, mostSegments))
-		k.setPeriod()
+		if all || slices.Contains(axes, 0) {
+			k.setPeriod()
+		}
 	} else {
 		k.tiles = 1
 		k.segment = segmentSize
@@ -204,7 +207,8 @@ func (k *reduce[T, A]) settle() {
 }
 
 // setPeriod folds consecutive rows as one row of about columnTile columns and whole
-// vectors, whose parts are joined at the end.
+// vectors, whose parts are joined at the end. The first axis must be reduced: of a single
+// sample sums have the order that they have in a batch.
 func (k *reduce[T, A]) setPeriod() {
 	if k.folds.down == nil || len(k.keptDims) > 0 || len(k.redDims) != 1 || k.columns == 0 || k.columns > columnTile/2 {
 		return
