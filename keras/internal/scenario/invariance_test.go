@@ -96,6 +96,9 @@ func rowsCases() []rowsCase {
 		{"conv2d transpose", func() *keras.Model {
 			return keras.Sequential(&layers.Conv2DTranspose{Filters: 16, KernelSize: []int{3, 3}, Strides: []int{2, 2}, Padding: "same"})
 		}, []int{8, 8, 32}, 0, false},
+		{"conv2d transpose of a pixel", func() *keras.Model {
+			return keras.Sequential(&layers.Conv2DTranspose{Filters: 6, KernelSize: []int{2, 2}, Strides: []int{2, 2}})
+		}, []int{1, 1, 20}, 0, false},
 		{"depthwise 3x3", func() *keras.Model {
 			return keras.Sequential(&layers.DepthwiseConv2D{KernelSize: []int{3, 3}, Padding: "same"})
 		}, []int{14, 14, 64}, 0, false},

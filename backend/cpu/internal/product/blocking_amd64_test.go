@@ -145,7 +145,7 @@ func TestOrderOfSums(t *testing.T) {
 func TestPanelProductPlan(t *testing.T) {
 	planOf := func(d dtype.DType, a op.Attr, m, n, k int) *panelProduct {
 		b, v := recorded(t, a, d, m, n, k)
-		kernel := exec.Choose(b, v, "matmul", algorithms, &choice{productDims(b, v), b, v, gemm.AMX, leastPairs})
+		kernel := exec.Choose(b, v, "matmul", algorithms, &choice{productDims(b, v), b, v, gemm.AMX, leastPairs, false})
 		p, _ := kernel.(*panelProduct)
 		return p
 	}

@@ -90,7 +90,8 @@ type choice struct {
 	v   *ir.Value
 	set *gemm.Set // of the current level, or nil
 
-	leastPairs int // elements of the inner dimension, at least, for products on pairs of bfloat16
+	leastPairs int  // elements of the inner dimension, at least, for products on pairs of bfloat16
+	conv       bool // the product computes a convolution
 }
 
 // algorithms are the algorithms of MatMul. Products on tile registers need sums that are long
@@ -107,6 +108,8 @@ var algorithms = []exec.Algorithm[*choice]{
 				return fmt.Sprintf("the result is %d of %d×%d", c.batches, c.m, c.n)
 			case (c.n == 1 || c.dims.b.trans) && len(c.v.Args[1].Type.Shape) > 2:
 				return "a batch of columns" // which other products have, whose sums are in another order
+			case c.conv && c.n > 1 && c.dims.b.trans:
+				return "a batch of one pixel" // transposed convolutions of more samples have more rows
 			case c.k == 0 || c.k > mostVector:
 				return fmt.Sprintf("depth %d", c.k)
 			}
@@ -363,13 +366,13 @@ type matrix struct {
 
 // New makes the kernel of a MatMul.
 func New(b *exec.Builder, v *ir.Value) exec.Kernel {
-	return exec.Choose(b, v, "matmul", algorithms, &choice{productDims(b, v), b, v, gemm.Products(), leastPairs})
+	return exec.Choose(b, v, "matmul", algorithms, &choice{productDims(b, v), b, v, gemm.Products(), leastPairs, false})
 }
 
 // NewConv is New for the product that computes a convolution. Its sums over few channels keep
 // subnormal numbers, as those of other convolutions do.
 func NewConv(b *exec.Builder, v *ir.Value) exec.Kernel {
-	return exec.Choose(b, v, "matmul", algorithms, &choice{productDims(b, v), b, v, gemm.Products(), leastConvPairs})
+	return exec.Choose(b, v, "matmul", algorithms, &choice{productDims(b, v), b, v, gemm.Products(), leastConvPairs, true})
 }
 
 // dims are the sizes of a product and its operands.
