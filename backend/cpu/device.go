@@ -153,6 +153,9 @@ func (*Device) Describe() driver.Description {
 	if set := gemm.Current(); set != nil {
 		if set.Pairs != nil || set.Panels != nil {
 			bf16 = "bfloat16 (" + set.Name + ")"
+			if set.Adds[gemm.Pairs] == nil {
+				bf16 = "bfloat16 (" + set.Name + "; in products of a single row float32, with other bits)"
+			}
 		}
 		if set.Panels != nil { // see the promise of rows in docs/architecture.md
 			const small = "; in products of few rows float32, with other bits)"

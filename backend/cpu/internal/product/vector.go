@@ -60,7 +60,7 @@ func newVectorProduct(c *choice) exec.Kernel {
 		matrix.trans, matrix.stride = false, n
 	}
 	element := gemm.ElementOf[matrix.dtype]
-	if d.n > 1 && !d.b.trans && inPairs(set, element, d.k, c.leastPairs) {
+	if d.n > 1 && !d.b.trans && inPairs(set, element, d.k, c.leastPairs) && set.Adds[gemm.Pairs] != nil {
 		element = gemm.Pairs
 	}
 	k := &vectorProduct{
