@@ -189,16 +189,6 @@ func large(ctx context.Context, g *distribution.Group) error {
 	if err := whole(send, 1); err != nil {
 		return fmt.Errorf("Broadcast: %w", err)
 	}
-	// Parts of 2 GiB: those of the gathered, to where they came from.
-	back := make([]byte, g.Size()*size)
-	if err := g.AllToAll(all, back); err != nil {
-		return err
-	}
-	for r := range g.Size() {
-		if err := whole(back[r*size:(r+1)*size], g.Rank()); err != nil {
-			return fmt.Errorf("AllToAll, from rank %d: %w", r, err)
-		}
-	}
 	fmt.Printf("rank %d has all\n", g.Rank())
 	return nil
 }
@@ -276,10 +266,11 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestLarge needs 20 GiB of memory.
+// TestLarge needs up to 20 GiB of memory. An all-to-all of such parts would need 30: it goes
+// through the same pieces, which TestConformance makes small.
 func TestLarge(t *testing.T) {
 	if !mpitest.Every() {
-		t.Skip("two ranks with 10 GiB each: with -every")
+		t.Skip("two ranks with up to 10 GiB each: with -every")
 	}
 	mpitest.Each(t, func(t *testing.T, m mpitest.Launcher) {
 		if o := launch(t, m, "large", 2); o.Code != 0 || strings.Count(o.Text, "has all") != 2 {
