@@ -19,7 +19,7 @@ import (
 // packed operands.
 func TestRowsOfSteps(t *testing.T) {
 	if !*every {
-		t.Skip("needs -every")
+		t.Skip("trains every layer under three policies: with -every")
 	}
 	const most = 33
 	for _, c := range rowsCases() {
@@ -62,7 +62,7 @@ func TestRowsOfSteps(t *testing.T) {
 // TestRowsOfRandomLayers: TestRows for layers of random sizes.
 func TestRowsOfRandomLayers(t *testing.T) {
 	if !*every {
-		t.Skip("needs -every")
+		t.Skip("TestRows has layers of fixed sizes: with -every")
 	}
 	rng := rand.New(rand.NewPCG(25, 2))
 	size := func(most int) int { // half of them below 64

@@ -98,8 +98,8 @@ func newSumEpilogue(b *exec.Builder, v *ir.Value, set *gemm.Set, cols int) *sumE
 	if !ok || v.Type.DType != dtype.Float32 || len(terms) == 0 {
 		return nil
 	}
-	if set.AddRelu == nil || set.Ordered {
-		return nil // kernels that add s to the sum of the first run, not of all
+	if set.AddRelu == nil {
+		return nil // NEON's kernels that go through runs add s to the sum of the first run, not of all
 	}
 	k := &sumEpilogue{terms: [2]sumTerm{{pos: -1}, {pos: -1}}, row: 4 * cols}
 	for i, a := range terms {
