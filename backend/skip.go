@@ -30,8 +30,8 @@ const (
 // Caches lists them.
 var Caches = []Cache{PackedOperands, ShadowWeights, Plans, Programs, Arenas, Results, CapturedGraphs}
 
-// The words of what changes the last bits of results: see Folds and DepthFirst. Words for
-// several things leave them out.
+// The words of what changes the last bits of results, depth-first of 16-bit types on AMX alone:
+// see Folds and DepthFirst. Words for several things leave them out.
 const (
 	folding    = "folding"
 	depthFirst = "depth-first"

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -59,7 +60,8 @@ func output(t *testing.T, p *Program, in []driver.Buffer, procs int, see func(*i
 }
 
 // TestDepthFirst: the bits of an image's result depend neither on the batch nor on the number
-// of workers, and are close to those of layer by layer.
+// of workers, and are those of layer by layer. 16-bit types on AMX are close to them: tiles
+// compute few rows in other ways.
 func TestDepthFirst(t *testing.T) {
 	isatest.SkipEmulated(t, "how kernels are joined does not depend on the processor")
 	isatest.ForEach(t, func(t *testing.T) {
@@ -79,9 +81,15 @@ func TestDepthFirst(t *testing.T) {
 						}
 					}
 				}
-				layers := output(t, p, in, 2, func(*ir.Value, []byte) error { return nil })
+				whole, layers := output(t, p, in, 2, nil), output(t, p, in, 2, func(*ir.Value, []byte) error { return nil })
+				if bytes.Equal(layers, whole) {
+					continue
+				}
+				if d == dtype.Float32 || isa.Current() != isa.AMX {
+					t.Fatalf("%d images of %v: other bits than layer by layer", batch, d)
+				}
 				typ := p.graph.Outputs[0].Type
-				a, b := array{typ, output(t, p, in, 2, nil)}.values(), array{typ, layers}.values()
+				a, b := array{typ, whole}.values(), array{typ, layers}.values()
 				for i := range a {
 					// Sums of 144 to 288 products, rounded after each layer.
 					if diff, most := a[i]-b[i], 64*d.Epsilon()*(1+max(a[i], -a[i])); diff > most || -diff > most {
