@@ -20,8 +20,8 @@ import (
 // processor. They change when a model of the test, an initializer, an optimizer or a kernel
 // of portable Go rounds differently, which is a change to be mentioned to users.
 const (
-	portableDigest      = "7e480ab91b0bb231b114c40626fbf53b6c9341fdd9c207e80a9eba8d84f5b10a"
-	portableDigestEvery = "38b54bc4247056afb387b0f0dd9512b79840ceb0bbfaabada3f5854e383c5dca" // with -every
+	portableDigest      = "b2583fd3c2f04d879fe27e1084e7af71ffd44d7f0d32e6d32c4c2526ca9f201c"
+	portableDigestEvery = "c630c7288b42ab6b6cbb242842178362a628c679544da10d6f1d012a9bcedb47" // with -every
 )
 
 // seedModel is a small version of one of the models that Mezzo's examples train, or a

@@ -20,7 +20,7 @@ type headResult struct {
 
 func newHeadResult(p exec.Result, features int) headResult {
 	h := headResult{Result: p, features: features, scaled: p.Rows(features)}
-	v := vec.Current()
+	v := vec.Native()
 	if v == nil || v.Scores == nil || h.scaled.Staged {
 		return h
 	}

@@ -60,14 +60,22 @@ func expRow(x []float32, scale, top, by float32, s []float32) float64 {
 		v.Exp2BelowSum(whole, whole, s)
 		return float64(s[3])
 	}
-	lanes.AddScalar(x, -top)
-	lanes.MinScalar(x, 0)
-	lanes.MulScalar(x, scale)
-	lanes.Exp(x, x)
+	// Top is the maximum of just these scores, or was: none is above.
+	if f, _ := math.Frexp(float64(scale)); f == 0.5 && scale <= 1 { // exact: the order is the same
+		if scale < 1 {
+			scaleRow(x, scale)
+			top *= scale
+		}
+	} else {
+		addRow(x, -top)
+		scaleRow(x, scale)
+		top = 0
+	}
+	sum := lanes.ExpSum(x, x, -top, s)
 	if by != 1 {
 		scaleRow(x, by)
 	}
-	return reduce.SumRun[float32, float64](x)
+	return sum * float64(by)
 }
 
 // wholeRow returns x extended to a multiple of width, filled with -∞.

@@ -92,7 +92,7 @@ func (b *scoreRows) slopes(dx unsafe.Pointer, pairs bool, scale, by float32, top
 // choose sets elements to v[0] where flags, in rows step bytes apart, are 0; all of v
 // has that value. For pairs it must be 0.
 func (b *scoreRows) choose(flags []byte, step int, pairs bool, v []float32) {
-	if s := vec.Current(); s != nil && s.Scores != nil {
+	if s := vec.Native(); s != nil && s.Scores != nil {
 		f := s.Choose
 		if pairs {
 			f = s.ChooseU16

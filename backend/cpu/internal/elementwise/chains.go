@@ -4,7 +4,6 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -37,16 +36,14 @@ var chainPatterns = func() []chainPattern {
 	scaled := func(a, b, c pattern) pattern { return do(op.Mul, do(op.Sub, a, b), c) }
 	return []chainPattern{
 		{
-			root:      do(op.Add, do(op.Mul, b, do(op.NormalCDF, a)), do(op.Mul, do(op.Mul, b, a), do(op.NormalPDF, a))),
-			functions: true,
+			root: do(op.Add, do(op.Mul, b, do(op.NormalCDF, a)), do(op.Mul, do(op.Mul, b, a), do(op.NormalPDF, a))),
 			whole: func(set *vec.Set, dst []float32, in [6][]float32, _ [4]float32) {
 				set.GeluGrad(dst, in[0], in[1])
 			},
 		},
 		{
-			root:      do(op.Mul, a, do(op.NormalCDF, a)),
-			functions: true,
-			whole:     func(set *vec.Set, dst []float32, in [6][]float32, _ [4]float32) { set.Gelu(dst, in[0]) },
+			root:  do(op.Mul, a, do(op.NormalCDF, a)),
+			whole: func(set *vec.Set, dst []float32, in [6][]float32, _ [4]float32) { set.Gelu(dst, in[0]) },
 		},
 		{root: do(op.Add, do(op.Add, do(op.Mul, a, b), scaled(c, d, e)), f), whole: affineSum},
 		{root: do(op.Add, scaled(a, b, c), d), whole: affine},
@@ -77,13 +74,11 @@ var chainPatterns = func() []chainPattern {
 }()
 
 type chainPattern struct {
-	root pattern
-	role role
-	// functions is whether it has elementary functions, whose bits depend on the level.
-	functions bool
-	of        func(v *vec.Set) vec.Chain
-	slow      func(v *vec.Set) vec.SlowChain                                 // instead of of
-	whole     func(v *vec.Set, dst []float32, in [6][]float32, n [4]float32) // instead of them
+	root  pattern
+	role  role
+	of    func(v *vec.Set) vec.Chain
+	slow  func(v *vec.Set) vec.SlowChain                                 // instead of of
+	whole func(v *vec.Set, dst []float32, in [6][]float32, n [4]float32) // instead of them
 	// masked replaces the others for a vector of bools, another vector and two numbers.
 	masked func(v *vec.Set, dst []float32, c []byte, a []float32, s, t float32)
 }
@@ -135,9 +130,6 @@ func (c *code) chained(list []instr, operands []operand) []instr {
 	for i := range slices.Backward(out) {
 		for j := range chainPatterns {
 			p, b := &chainPatterns[j], unbound
-			if p.functions && isa.PortableBits() {
-				continue
-			}
 			if m.match(&p.root, out[i].dst, true, &b) {
 				out[i].chain, out[i].args = p, nil
 				for _, reg := range b {

@@ -8,28 +8,18 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/portablemath"
 )
 
-// Functions of float32 with portable bits. Exp, Expm1, Log and Log1p of package vec are
-// the same operations on every level, and these are the same in Go, for levels without
-// assembly. Where a level has a faster operation than the others (a reciprocal), the function is
-// made of these and of exact operations here.
+// Functions of float32 with portable bits. These functions of package vec are the same
+// operations on every level, and those here are the same in Go, for levels without assembly.
 
-// Exp computes e to the power of each element, with portable bits where they must be.
-func Exp(dst, a []float32) { OfF32().Unary[op.Exp](dst, a) }
-
-// Largest returns the largest element, or NaN if there is one.
-func Largest(x []float32) float32 {
+// expAdd computes e to the power of a + s, with portable bits.
+func expAdd(dst, a []float32, s float32) {
 	if v := vec.Native(); v != nil {
-		return float32(v.RowMax(x))
+		v.ExpAdd(dst, a, s)
+		return
 	}
-	top := float32(math.Inf(-1))
-	for _, v := range x {
-		if v > top || v != v {
-			if top = v; v != v {
-				break
-			}
-		}
+	for i, x := range a[:len(dst)] {
+		dst[i] = expF32(x + s)
 	}
-	return top
 }
 
 // portableF32 returns the float32 loops with portable bits of a level; s is nil for portable Go.
@@ -48,108 +38,80 @@ func portableF32(s *vec.Set) *Table[float32] {
 			}
 		}
 	}
-	exp, expm1, log, log1p := each(expF32), each(expm1F32), each(logF32), each(log1pF32)
-	if s != nil {
-		exp, expm1, log, log1p = s.Exp, s.Expm1, s.Log, s.Log1p
+	for c, f := range map[op.Code]struct {
+		inGo func(x float32) float32
+		loop func(s *vec.Set) vec.Unary
+	}{
+		op.Exp:       {expF32, func(s *vec.Set) vec.Unary { return s.Exp }},
+		op.Expm1:     {expm1F32, func(s *vec.Set) vec.Unary { return s.Expm1 }},
+		op.Log:       {logF32, func(s *vec.Set) vec.Unary { return s.Log }},
+		op.Log1p:     {log1pF32, func(s *vec.Set) vec.Unary { return s.Log1p }},
+		op.Tanh:      {tanhF32, func(s *vec.Set) vec.Unary { return s.Tanh }},
+		op.Sigmoid:   {sigmoidF32, func(s *vec.Set) vec.Unary { return s.Sigmoid }},
+		op.NormalCDF: {normalCDF32, func(s *vec.Set) vec.Unary { return s.NormalCDF }},
+		op.NormalPDF: {normalPDF32, func(s *vec.Set) vec.Unary { return s.NormalPDF }},
+	} {
+		if l.Unary[c] = each(f.inGo); s != nil {
+			l.Unary[c] = f.loop(s)
+		}
 	}
-	l.Unary[op.Exp], l.Unary[op.Expm1], l.Unary[op.Log], l.Unary[op.Log1p] = exp, expm1, log, log1p
-	l.Unary[op.Tanh], l.Unary[op.Sigmoid] = tanhBy(expm1), sigmoidBy(exp)
-	l.Unary[op.NormalCDF], l.Unary[op.NormalPDF] = normalBy(exp, true), normalBy(exp, false)
 	return l
 }
 
-// functionBlock is the elements for which a function has an array.
-const functionBlock = 256
+// tanhF32 is [vec.Set.Tanh].
+func tanhF32(x float32) float32 {
+	b := math.Float32bits(x)
+	y := math.Float32frombits(b &^ (1 << 31))
+	if y > 10 {
+		y = 10
+	}
+	t := y + y
+	if t == t {
+		t = smallExpm1(t)
+	}
+	return math.Float32frombits(math.Float32bits(t/(t+2))&^(1<<31) | b&(1<<31))
+}
 
-// tanhBy returns tanh by eˣ-1: t/(t+2) with t = e²ˣ-1.
-func tanhBy(expm1 vec.Unary) vec.Unary {
-	return func(dst, a []float32) {
-		var sign [functionBlock]uint32
-		for len(dst) > 0 {
-			n := min(len(dst), functionBlock)
-			d := dst[:n]
-			for i, x := range a[:n] {
-				b := math.Float32bits(x)
-				sign[i] = b & (1 << 31)
-				x = math.Float32frombits(b &^ (1 << 31))
-				if x > 10 {
-					x = 10
-				}
-				d[i] = x + x
-			}
-			expm1(d, d)
-			for i, t := range d {
-				d[i] = math.Float32frombits(math.Float32bits(t/(t+2)) | sign[i])
-			}
-			dst, a = dst[n:], a[n:]
-		}
+// sigmoidF32 is [vec.Set.Sigmoid].
+func sigmoidF32(x float32) float32 {
+	e := expF32(math.Float32frombits(math.Float32bits(x) | 1<<31))
+	y := e / (1 + e)
+	if x < 0 {
+		return y
+	}
+	return 1 - y
+}
+
+// bell is e to the power of -x²/2 for |x|, up to 15, where it is 0.
+func bell(x float32) float32 {
+	s := float32(x * x)
+	e := expF32(-0.5 * s)
+	return portablemath.FMA32(-0.5*portablemath.FMA32(x, x, -s), e, e)
+}
+
+// upTo15 is |x|, at most 15.
+func upTo15(x float32) float32 {
+	if x = math.Float32frombits(math.Float32bits(x) &^ (1 << 31)); x > 15 {
+		return 15
+	}
+	return x
+}
+
+// normalCDF32 is [vec.Set.NormalCDF].
+func normalCDF32(x float32) float32 {
+	size := upTo15(x)
+	t := 3 / portablemath.FMA32(size, 33.0/32, 3)
+	p := horner(t, -0.027671665, 0.14321575, -0.27048168, 0.18960094, -0.03845852, 0.11232379, 0.11681893, 0.13753226, 0.1371202)
+	p *= t
+	if y := bell(size); x < 0 {
+		return p * y
+	} else {
+		return portablemath.FMA32(-p, y, 1)
 	}
 }
 
-// sigmoidBy returns 1/(1+e⁻ˣ) by eˣ of -|x|, which cannot overflow.
-func sigmoidBy(exp vec.Unary) vec.Unary {
-	return func(dst, a []float32) {
-		var below [functionBlock]bool
-		for len(dst) > 0 {
-			n := min(len(dst), functionBlock)
-			d := dst[:n]
-			for i, x := range a[:n] {
-				below[i] = x < 0
-				d[i] = math.Float32frombits(math.Float32bits(x) | 1<<31)
-			}
-			exp(d, d)
-			for i, e := range d {
-				if below[i] {
-					d[i] = e / (1 + e)
-				} else {
-					d[i] = 1 / (1 + e)
-				}
-			}
-			dst, a = dst[n:], a[n:]
-		}
-	}
-}
-
-// millsRatio is the polynomial of normalCDF in package gen/vec, from the highest power down.
-var millsRatio = [...]float64{-0.027671665, 0.14321575, -0.27048168, 0.18960094, -0.03845852, 0.11232379, 0.11681893, 0.13753226, 0.1371202}
-
-// normalBy returns the normal distribution function, or the density, by eˣ of -x²/2, which is
-// rounded to float32: what is lost is added as a factor. The distribution function of -|x| is that
-// times t·P(t), for t = 1/(1+11/32·|x|).
-func normalBy(exp vec.Unary, cdf bool) vec.Unary {
-	return func(dst, a []float32) {
-		var x, lost [functionBlock]float64
-		for len(dst) > 0 {
-			n := min(len(dst), functionBlock)
-			d := dst[:n]
-			for i, v := range a[:n] {
-				x[i] = float64(v)
-				size := min(math.Abs(x[i]), 15) // where it is 0
-				square := -0.5 * size * size
-				d[i] = float32(square)
-				lost[i] = square - float64(d[i])
-			}
-			exp(d, d)
-			for i, e := range d {
-				y := float64(e) * (1 + lost[i])
-				if !cdf {
-					d[i] = float32(y * (1 / (math.Sqrt2 * 1.77245385090551602729816748334))) // 1/√(2π)
-					continue
-				}
-				t := 1 / (1 + float64(11.0/32*min(math.Abs(x[i]), 15)))
-				p := millsRatio[0]
-				for _, c := range millsRatio[1:] {
-					p = float64(p*t) + c
-				}
-				if y = float64(y * float64(t*p)); x[i] >= 0 {
-					y = 1 - y
-				}
-				d[i] = float32(y)
-			}
-			dst, a = dst[n:], a[n:]
-		}
-	}
-}
+// normalPDF32 is [vec.Set.NormalPDF].
+func normalPDF32(x float32) float32 { return bell(upTo15(x)) * 0.398942280401432678 } // 1/√(2π)
 
 const (
 	roundShift     = 12582912 // 1.5·2²³: adding it rounds to a whole number, in the low bits
@@ -196,10 +158,16 @@ func expm1F32(x float32) float32 {
 	if x != x {
 		return x
 	}
-	n, p := reduceLn2(max(min(x, 88.9), -20))
+	y := smallExpm1(max(min(x, 88.9), -20))
+	return math.Float32frombits(math.Float32bits(y)&^(1<<31) | math.Float32bits(x)&(1<<31))
+}
+
+// smallExpm1 is eˣ-1 for x from -20 to 88.9.
+func smallExpm1(x float32) float32 {
+	n, p := reduceLn2(x)
 	scale := power2(n - 1)
 	y := portablemath.FMA32(p, scale, scale-0.5)
-	return math.Float32frombits(math.Float32bits(y+y)&^(1<<31) | math.Float32bits(x)&(1<<31))
+	return y + y
 }
 
 // logOf returns ln x for a normal positive x, plus e times ln 2.

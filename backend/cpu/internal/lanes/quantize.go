@@ -39,54 +39,6 @@ func AddScalar(x []float32, s float32) {
 	}
 }
 
-// elements are loops over float32 that package vec has on every level, with the same results.
-type elements struct{ set *vec.Set }
-
-func (e elements) sub(dst, a []float32, s float32) {
-	if e.set != nil {
-		e.set.SubScalar(dst, a, s)
-		return
-	}
-	for i, x := range a[:len(dst)] {
-		dst[i] = x - s
-	}
-}
-
-func (e elements) scale(dst, a []float32, s float32) {
-	if e.set != nil {
-		e.set.MulScalar(dst, a, s)
-		return
-	}
-	for i, x := range a[:len(dst)] {
-		dst[i] = x * s
-	}
-}
-
-func (e elements) mul(dst, a, b []float32) {
-	if e.set != nil {
-		e.set.Mul(dst, a, b)
-		return
-	}
-	mul(dst, a, b)
-}
-
-func (e elements) add(dst, a, b []float32) {
-	if e.set != nil {
-		e.set.Add(dst, a, b)
-		return
-	}
-	Add(dst, a, b)
-}
-
-// MinScalar sets the elements of x above s to s.
-func MinScalar(x []float32, s float32) {
-	for i, v := range x {
-		if v > s {
-			x[i] = s
-		}
-	}
-}
-
 // MulScalar multiplies the elements of x by s.
 func MulScalar(x []float32, s float32) {
 	if v := vec.Native(); v != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 )
 
 // RowStore converts and stores rows of float32 from scratch memory to a result. A
@@ -48,12 +49,15 @@ func (s RowStore) Fence() {
 	}
 }
 
-// Rows are the loops of vec.Rows for rows of any length: elements after the last whole
-// vector are done in Go. Rows are bytes of elements of type In. s, of PassNumbers
-// elements, passes numbers to the loops and returns sums.
+// Rows are the loops of vec.Rows for rows of any length. Rows are bytes of elements of type In.
+// s, of PassNumbers elements, passes numbers to the loops and returns sums.
+//
+// If bits must be portable, rows are float32, and their sums are those of laneCount virtual
+// lanes; what is done element by element is the same on every level anyway.
 type Rows struct {
 	RowStore
 	set    *vec.Set // or nil: everything in Go
+	lanes  bool     // sums in virtual lanes, for portable bits
 	v      *vec.Rows
 	Stores *vec.RowStores
 	In     dtype.DType
@@ -61,24 +65,28 @@ type Rows struct {
 	Staged bool
 }
 
-// PassNumbers is the elements of s: numbers, sums and ends of rows.
-const PassNumbers = 4 * endOf
+// PassNumbers is the elements of s: numbers, sums, ends of rows, and room for sums in lanes.
+const PassNumbers = lanesAt + laneScratch + laneCount
+
+// lanesAt is the offset in s of the room for sums in lanes, after numbers and ends.
+const lanesAt = 10 * endOf
 
 // endOf is the offset in s of the first end of a row, the elements after its last whole
-// vector, and the distance to the next end.
+// vector, and the distance to the next end: the first three as end returns them, the others
+// filled up to a vector.
 const endOf = 16
 
 // NewRows returns the loops for rows of width elements of the given types and a result.
 // Loops store the type of the rows.
 func NewRows(result op.Type, width int, operands ...dtype.DType) Rows {
-	p := Rows{RowStore: NewRowStore(result), set: vec.Current(), In: dtype.Float32}
+	p := Rows{RowStore: NewRowStore(result), set: vec.Native(), lanes: isa.PortableBits(), In: dtype.Float32}
 	if p.set == nil {
 		p.Staged, p.NonTemporal = result.DType != dtype.Float32, false
 		return p
 	}
 	d := operands[0]
 	same := !slices.ContainsFunc(operands, func(o dtype.DType) bool { return o != d })
-	if same && result.DType == d {
+	if same && result.DType == d && !p.lanes {
 		p.In = d
 	}
 	p.v = RowLoops(p.In)
@@ -98,7 +106,7 @@ func NewRows(result op.Type, width int, operands ...dtype.DType) Rows {
 
 // RowLoops returns the loops for rows of a type of at most 32 bits.
 func RowLoops(d dtype.DType) *vec.Rows {
-	v := vec.Current()
+	v := vec.Native()
 	switch {
 	case d == dtype.Float16:
 		return &v.RowsF16
@@ -155,6 +163,22 @@ func (p *Rows) end(x []byte, n, i int, s []float32) []float32 {
 	return t
 }
 
+// filled returns a whole vector that begins with the end of a row; i tells those of a call
+// apart.
+func filled(i int, x []float32, fill float32, s []float32) []float32 {
+	t := s[(4+i)*endOf:][:endOf]
+	Fill(t[copy(t, x):], fill)
+	return t
+}
+
+// fma is x·y + z in Go: fused if bits must be portable, because that is what package vec does.
+func (p *Rows) fma(x, y, z float32) float32 {
+	if p.lanes {
+		return portablemath.FMA32(x, y, z)
+	}
+	return float32(x*y) + z
+}
+
 // put stores the end of a row of the result.
 func (p *Rows) put(dst []byte, n int, t []float32) {
 	if p.In != dtype.Float32 {
@@ -174,6 +198,11 @@ func (p *Rows) Widened(x []byte, conv []float32) []float32 {
 // deviations sums the deviations of row wide from s[0]; if x is not nil, it converts x
 // to wide first.
 func (p *Rows) deviations(wide []float32, x []byte, s []float32) {
+	if p.lanes {
+		a, b := laneDeviations(wide, s[0], s[lanesAt:])
+		s[1], s[2] = float32(a), float32(b)
+		return
+	}
 	n := p.Whole(len(wide))
 	s[1], s[2] = 0, 0
 	switch {
@@ -215,6 +244,10 @@ func (p *Rows) deviations(wide []float32, x []byte, s []float32) {
 // Products is Σ x·y: parts in float32, their sum in float64.
 func (p *Rows) Products(x, y []byte, s []float32, ahead []byte) (sum float64) {
 	const part = 4096
+	if p.lanes {
+		_, sum = p.laneProducts(dtype.View[float32](x), dtype.View[float32](y), 0, s)
+		return sum
+	}
 	all := p.Length(x)
 	n := p.Whole(all)
 	for at := 0; at < n; at += part {
@@ -227,6 +260,36 @@ func (p *Rows) Products(x, y []byte, s []float32, ahead []byte) (sum float64) {
 		for i, v := range p.end(x, n, 0, s) {
 			sum += float64(float64(v) * float64(b[i]))
 		}
+	}
+	return sum
+}
+
+// laneProducts is laneProducts of a row: parts in float32, their sum in float64.
+func (p *Rows) laneProducts(x, y []float32, from float32, s []float32) (a, b float64) {
+	for at := 0; at < len(x); at += SumPart {
+		end := min(at+SumPart, len(x))
+		c, d := laneProducts(x[at:end], y[at:end], from, s[lanesAt:])
+		a += c
+		b += d
+	}
+	return a, b
+}
+
+// ExpSum computes dst = e^(x + shift) and returns the sum, with portable bits where they must
+// be: parts in float32, their sum in float64. s has PassNumbers elements.
+func ExpSum(dst, x []float32, shift float32, s []float32) (sum float64) {
+	portable := isa.PortableBits()
+	for at := 0; at < len(dst); at += SumPart {
+		d := dst[at:min(at+SumPart, len(dst))]
+		if portable {
+			expAdd(d, x[at:], shift)
+		} else {
+			for i, v := range x[at:][:len(d)] {
+				d[i] = v + shift
+			}
+			OfF32().Unary[op.Exp](d, d)
+		}
+		sum += laneSum(d, s[lanesAt:])
 	}
 	return sum
 }
@@ -293,22 +356,20 @@ func (p *Rows) NormalizeRow(dst []byte, x, gain, shift, s []float32, ahead []byt
 	if n > 0 {
 		p.Stores.NormalizeRow(p.bytes(dst, n), x, gain, shift, s, ahead)
 	}
-	if n < len(x) {
-		t := p.end(dst, n, 0, s)
-		if n == 0 {
-			do := elements{vec.Native()}
-			do.sub(t, x, s[0])
-			do.scale(t, t, s[1])
-			do.mul(t, t, gain[:len(t)])
-			do.add(t, t, shift[:len(t)])
-			p.put(dst, n, t)
-			return
-		}
-		for i, v := range x[n:] {
-			t[i] = float32((v-s[0])*s[1]*gain[n+i]) + shift[n+i]
-		}
-		p.put(dst, n, t)
+	if n == len(x) {
+		return
 	}
+	t := p.end(dst, n, 0, s)
+	if p.set != nil {
+		to := filled(0, nil, 0, s)[:p.set.Lanes]
+		p.set.RowsF32.NormalizeRow(BytesOf(to), filled(1, x[n:], 0, s), filled(2, gain[n:len(x)], 0, s), filled(3, shift[n:len(x)], 0, s), s, nil)
+		copy(t, to)
+	} else {
+		for i, v := range x {
+			t[i] = p.fma((v-s[0])*s[1], gain[i], shift[i])
+		}
+	}
+	p.put(dst, n, t)
 }
 
 // GradRowSums leaves grad·gain in gained.
@@ -318,54 +379,46 @@ func (p *Rows) GradRowSums(dgain, dshift, gained, x []float32, grad []byte, gain
 	if n > 0 {
 		p.v.GradRowSums(dgain[:n], dshift, gained, x, grad, gain, s, ahead)
 	}
-	if n == len(dgain) {
-		return
+	if all := len(dgain); n < all {
+		g := p.end(grad, n, 1, s)
+		if p.set != nil {
+			p.endGradSums(dgain[n:], dshift[n:all], gained[n:all], x[n:all], g, gain[n:all], s)
+		} else {
+			p.gradSums(dgain, dshift, gained, x, g, gain, s)
+		}
 	}
-	g := p.end(grad, n, 1, s)
-	if n == 0 {
-		p.portableGradSums(dgain, dshift, gained, x, g, gain, s)
-		return
+	if p.lanes {
+		// Products with x-mean, and not with that times the scale, need no other row.
+		a, b := p.laneProducts(x[:len(dgain)], gained[:len(dgain)], s[0], s)
+		s[2], s[3] = float32(a), float32(b*float64(s[1]))
 	}
+}
+
+// endGradSums is GradRowSums of less than a vector, and adds to the sums in s.
+func (p *Rows) endGradSums(dgain, dshift, gained, x, grad, gain, s []float32) {
+	a, b := s[2], s[3]
+	dg, ds, to := filled(0, dgain, 0, s)[:p.set.Lanes], filled(1, dshift, 0, s), filled(2, nil, 0, s)
+	p.set.RowsF32.GradRowSums(dg, ds, to, filled(3, x, s[0], s), BytesOf(filled(4, grad, 0, s)), filled(5, gain, 0, s), s, nil)
+	copy(dgain, dg)
+	copy(dshift, ds)
+	copy(gained, to)
+	s[2] += a
+	s[3] += b
+}
+
+// gradSums is GradRowSums in Go.
+func (p *Rows) gradSums(dgain, dshift, gained, x, g, gain, s []float32) {
 	var a, b float64
-	for i, v := range x[n:] {
+	for i, v := range x[:len(dgain)] {
 		h, g := (v-s[0])*s[1], g[i]
-		dgain[n+i] += float32(g * h)
-		dshift[n+i] += g
-		g *= gain[n+i]
-		gained[n+i] = g
+		dgain[i] = p.fma(g, h, dgain[i])
+		dshift[i] += g
+		g *= gain[i]
+		gained[i] = g
 		a += float64(g)
 		b += float64(float64(g) * float64(h))
 	}
-	s[2] += float32(a)
-	s[3] += float32(b)
-}
-
-// portableGradSums is GradRowSums of a row without vectors.
-func (p *Rows) portableGradSums(dgain, dshift, gained, x, g, gain, s []float32) {
-	g, gain, gained = g[:len(dgain)], gain[:len(dgain)], gained[:len(dgain)]
-	do := elements{vec.Native()}
-	do.sub(gained, x[:len(dgain)], s[0])
-	do.scale(gained, gained, s[1])
-	var a0, a1, b0, b1 float64
-	n := len(gained) &^ 1
-	for i := 0; i < n; i += 2 {
-		x, y := g[i:i+2:i+2], gain[i:i+2:i+2]
-		v0, v1 := float64(x[0]*y[0]), float64(x[1]*y[1])
-		a0 += v0
-		a1 += v1
-		b0 += float64(v0 * float64(gained[i]))
-		b1 += float64(v1 * float64(gained[i+1]))
-	}
-	for i := n; i < len(gained); i++ {
-		v := float64(g[i] * gain[i])
-		a0 += v
-		b0 += float64(v * float64(gained[i]))
-	}
-	do.mul(gained, gained, g)
-	do.add(dgain, dgain, gained)
-	do.add(dshift[:len(dgain)], dshift[:len(dgain)], g)
-	do.mul(gained, g, gain)
-	s[2], s[3] = float32(a0+a1), float32(b0+b1)
+	s[2], s[3] = float32(a), float32(b)
 }
 
 func (p *Rows) GradRow(dst []byte, x, gained, s []float32, ahead []byte) {
@@ -373,23 +426,20 @@ func (p *Rows) GradRow(dst []byte, x, gained, s []float32, ahead []byte) {
 	if n > 0 {
 		p.Stores.GradRow(p.bytes(dst, n), x, gained, s, ahead)
 	}
-	if n < len(x) {
-		t := p.end(dst, n, 0, s)
-		if n == 0 {
-			do := elements{vec.Native()}
-			do.sub(t, x, s[0])
-			do.scale(t, t, s[2])
-			do.scale(gained, gained[:len(t)], s[1])
-			do.add(t, gained[:len(t)], t)
-			do.sub(t, t, -s[3])
-			p.put(dst, n, t)
-			return
-		}
-		for i, v := range x[n:] {
-			t[i] = float32(gained[n+i]*s[1]) + float32((v-s[0])*s[2]) + s[3]
-		}
-		p.put(dst, n, t)
+	if n == len(x) {
+		return
 	}
+	t := p.end(dst, n, 0, s)
+	if p.set != nil {
+		to := filled(0, nil, 0, s)[:p.set.Lanes]
+		p.set.RowsF32.GradRow(BytesOf(to), filled(1, x[n:], 0, s), filled(2, gained[n:len(x)], 0, s), s, nil)
+		copy(t, to)
+	} else {
+		for i, v := range x {
+			t[i] = p.fma(gained[i], s[1], p.fma(v-s[0], s[2], s[3]))
+		}
+	}
+	p.put(dst, n, t)
 }
 
 // SoftmaxGradRow computes dst = y·(grad-sum).

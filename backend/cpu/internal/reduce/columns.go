@@ -48,15 +48,12 @@ func newColumnWalk(outer, rows, width int, types ...dtype.DType) columnWalk {
 		}
 	}
 	k.loops = columnLoopsOf(k.in)
-	k.places = k.tile
-	if vec.Current() != nil {
-		if width > 0 && width < narrowColumns {
-			for k.unit*width%columnLanes != 0 || k.unit*width < narrowColumns {
-				k.unit *= 2
-			}
+	if width > 0 && width < narrowColumns {
+		for k.unit*width%columnLanes != 0 || k.unit*width < narrowColumns {
+			k.unit *= 2
 		}
-		k.places = tiling.RoundUp(k.unit*k.tile, columnLanes)
 	}
+	k.places = tiling.RoundUp(k.unit*k.tile, columnLanes)
 	k.tiles = tiling.CeilDiv(width, max(1, k.tile))
 	k.block = max(1, min(columnRows, columnBlock/max(1, k.places)))
 	// The results of each segment take memory, so there are few.
@@ -92,7 +89,7 @@ func (k *columnWalk) tileOf(u int) columnsTile {
 	t.first = (t.outer*k.rows+t.segment*k.segment)*k.width + t.column
 	t.main = k.unit * t.width
 	t.places = t.main
-	if vec.Current() != nil && t.main%columnLanes != 0 {
+	if t.main%columnLanes != 0 {
 		t.main = t.width / columnLanes * columnLanes
 		t.places = t.main + columnLanes
 	}
@@ -199,10 +196,10 @@ type columnLoops struct {
 // columnLoopsOf returns the loops for a type, or nil if its elements must be converted
 // to float32 first. Assembly takes whole vectors.
 func columnLoopsOf(d dtype.DType) *columnLoops {
-	v := vec.Current()
+	v := vec.Native()
 	switch {
-	case v == nil && d == dtype.Float32:
-		return &plainColumns
+	case d == dtype.Float32:
+		return inBytes(*lanes.Columns())
 	case v == nil:
 		return nil
 	case d == dtype.Float16:
@@ -210,49 +207,20 @@ func columnLoopsOf(d dtype.DType) *columnLoops {
 	case d == dtype.BFloat16:
 		return inBytes(v.ColumnsBF16)
 	}
-	return inBytes(v.Columns)
+	return nil
 }
 
 func inBytes[T float32 | uint16](c vec.ColumnSums[T]) *columnLoops {
 	return &columnLoops{
 		func(sum []float32, x []byte, rows, stride int) { c.Sums(sum, dtype.View[T](x), rows, stride) },
 		func(sum, squares, center []float32, x []byte, rows, stride int) {
-			c.Deviations(sum, squares, center, dtype.View[T](x), rows, stride)
+			c.Deviations(sum, squares[:len(sum)], center[:len(sum)], dtype.View[T](x), rows, stride)
 		},
 		func(sum, products, center []float32, x, grad []byte, rows, stride int) {
-			c.Products(sum, products, center, dtype.View[T](x), dtype.View[T](grad), rows, stride)
+			c.Products(sum, products[:len(sum)], center[:len(sum)], dtype.View[T](x), dtype.View[T](grad), rows, stride)
 		},
 	}
 }
 
-// plainColumns are the loops in Go, for float32 and any number of columns.
-var plainColumns = columnLoops{
-	sums: func(sum []float32, x []byte, rows, stride int) {
-		v := dtype.View[float32](x)
-		for r := range rows {
-			for i, e := range v[r*stride:][:len(sum)] {
-				sum[i] += e
-			}
-		}
-	},
-	deviations: func(sum, squares, center []float32, x []byte, rows, stride int) {
-		v := dtype.View[float32](x)
-		for r := range rows {
-			for i, e := range v[r*stride:][:len(sum)] {
-				d := e - center[i]
-				sum[i] += d
-				squares[i] += float32(d * d)
-			}
-		}
-	},
-	products: func(sum, products, center []float32, x, grad []byte, rows, stride int) {
-		v, g := dtype.View[float32](x), dtype.View[float32](grad)
-		for r := range rows {
-			row := v[r*stride:][:len(sum)]
-			for i, e := range g[r*stride:][:len(sum)] {
-				sum[i] += e
-				products[i] += float32(e * (row[i] - center[i]))
-			}
-		}
-	},
-}
+// plainColumns are the loops in Go, for rows that are left.
+var plainColumns = inBytes(lanes.PlainColumns)

@@ -33,17 +33,15 @@ type softmax[T lanes.Real] struct {
 
 func NewSoftmax(b *exec.Builder, v *ir.Value) exec.Kernel {
 	x, log := v.Args[0].Type, v.Op == op.LogSoftmax
-	s := vec.Current()
+	s, portable := vec.Native(), isa.PortableBits()
 	switch n := x.Shape[v.Attr.Axes[0]]; {
 	case x.DType == dtype.Float64:
 		return makeSoftmax(b, v, softRow[float64](log))
-	case isa.PortableBits():
-		return makeSoftmax(b, v, portableRow(log))
-	case s == nil:
+	case n == 0 || s == nil && !portable:
 		return makeSoftmax(b, v, softRow[float32](log))
-	case n > s.Lanes && x.Shape[v.Attr.Axes[0]+1:].Size() == 1:
+	case (portable || n > s.Lanes) && x.Shape[v.Attr.Axes[0]+1:].Size() == 1:
 		return newSoftmaxRows(b, v)
-	case n > s.Lanes:
+	case portable || n > s.Lanes:
 		p := newSoftmaxPasses(op.Type{DType: dtype.Float32, Shape: op.Shape{n}}, n, log, dtype.Float32)
 		return makeSoftmax(b, v, p.strided)
 	case log:
@@ -139,47 +137,28 @@ func softRow[T lanes.Real](log bool) func(e, x, t []T) {
 	}
 }
 
-// portableRow is softRow of float32 with portable bits: in passes that have the same results
-// on every level.
-func portableRow(log bool) func(e, x, t []float32) {
-	return func(e, x, t []float32) {
-		if !log {
-			t = e
-		}
-		t = t[:len(x)]
-		copy(t, x)
-		lanes.AddScalar(t, -lanes.Largest(x))
-		lanes.Exp(e, t)
-		sum := SumRun[float32, float64](e)
-		if !log {
-			lanes.MulScalar(e, float32(1/sum))
-			return
-		}
-		ln := portablemath.Log(sum)
-		for i, v := range t {
-			e[i] = float32(float64(v) - ln)
-		}
-	}
-}
-
 // softmaxPasses computes the softmax of a row or its logarithm in assembly. It uses
-// powers of two, scaled so that they are powers of e.
+// powers of two, scaled so that they are powers of e, or powers of e if bits must be portable.
 type softmaxPasses struct {
 	lanes.Rows
-	log     bool
-	max     func(x []byte) float64 // NaN if the row has one
-	extreme func(e, x, t []float32)
+	log      bool
+	portable bool
+	max      func(x []byte) float64 // NaN if the row has one
+	extreme  func(e, x, t []float32)
 }
 
 func newSoftmaxPasses(result op.Type, width int, log bool, from dtype.DType) *softmaxPasses {
-	p := &softmaxPasses{Rows: lanes.NewRows(result, width, from), log: log, extreme: softRow[float32](log)}
+	p := &softmaxPasses{Rows: lanes.NewRows(result, width, from), log: log, portable: isa.PortableBits(), extreme: softRow[float32](log)}
 	p.max = maxOf(p.In)
 	return p
 }
 
 // maxOf returns the assembly for the largest element of a row, NaN if there is one.
 func maxOf(d dtype.DType) func(x []byte) float64 {
-	v := vec.Current()
+	v := vec.Native()
+	if v == nil {
+		return func(x []byte) float64 { return MaxRun(dtype.View[float32](x)) }
+	}
 	switch d {
 	case dtype.Float16:
 		return func(x []byte) float64 { return v.F16.RowMax(dtype.View[uint16](x)) }
@@ -197,6 +176,10 @@ func (p *softmaxPasses) softmaxRow(dst, x []byte, t []float32, ahead []byte) {
 	n := p.Length(x)
 	s, e := t[:lanes.PassNumbers], t[lanes.PassNumbers:][:n]
 	top := p.max(x)
+	if p.portable {
+		p.portableRow(dst, e, dtype.View[float32](x), float32(top), s)
+		return
+	}
 	if !ordinary(top) {
 		p.far(dst, x, e, t[lanes.PassNumbers+n:])
 		return
@@ -211,6 +194,17 @@ func (p *softmaxPasses) softmaxRow(dst, x []byte, t []float32, ahead []byte) {
 	s[0] = float32(top)
 	s[1] = float32(portablemath.Log(sum) - float64(math.Ln2*(float64(shift)+float64(top*float64(scale)))))
 	p.LessRow(dst, x, s)
+}
+
+// portableRow is softmaxRow with portable bits; it has no rows that are far.
+func (p *softmaxPasses) portableRow(dst []byte, e, x []float32, top float32, s []float32) {
+	sum := lanes.ExpSum(e, x, -top, s)
+	if !p.log {
+		p.ScaleRow(dst, e, float32(1/sum), s)
+		return
+	}
+	s[0], s[1] = top, float32(portablemath.Log(sum))
+	p.LessRow(dst, lanes.BytesOf(x), s)
 }
 
 // ordinary reports whether the rounding errors of a row's elements times log₂e are a
@@ -256,7 +250,7 @@ func newSoftmaxRows(b *exec.Builder, v *ir.Value) exec.Kernel {
 	var l tiling.Layout
 	l.Take(4 * rowScratch(n))
 	k.atX, k.atOut, k.atRaw = l.Take(4*n), l.Take(4*n), l.Take(2*n)
-	if k.Stores.Exp2SumScale != nil && !k.log && !k.Staged && x.DType == k.In && k.Whole(n) == n && n <= 4*lanes.Block {
+	if k.Stores != nil && k.Stores.Exp2SumScale != nil && !k.log && !k.Staged && x.DType == k.In && k.Whole(n) == n && n <= 4*lanes.Block {
 		k.group = max(k.group, min(16*k.group, k.rows/32))
 		k.atE = [2]int{l.TakeApart(4 * n), l.TakeApart(4 * n)}
 	}

@@ -85,12 +85,13 @@ loop: \
 	VPSLLD $23, Y3, Y3; \
 	VMULPS Y3, Y0, Y0; \
 	VBLENDVPS Y14, cells<>+64(SB), Y0, Y0; \
+	VADDPS cells<>+448(SB), Y0, Y1; \
+	VDIVPS Y1, Y0, Y0; \
 	VPXOR Y2, Y2, Y2; \
 	VCMPPS $1, Y2, Y7, Y15; \
-	VADDPS cells<>+448(SB), Y0, Y1; \
-	VMOVUPS cells<>+448(SB), Y2; \
-	VBLENDVPS Y15, Y0, Y2, Y0; \
-	VDIVPS Y1, Y0, Y0
+	VMOVUPS cells<>+448(SB), Y1; \
+	VSUBPS Y0, Y1, Y1; \
+	VBLENDVPS Y15, Y0, Y1, Y0
 
 // CELL_TANH is tanh v0 within 4 units.
 #define CELL_TANH \

@@ -107,7 +107,10 @@ rest: \
 	VFMADD213PS.BCST cells<>+84(SB), Z4, Z1; \
 	VFMADD213PS.BCST cells<>+88(SB), Z4, Z1; \
 	VMULPS Z2, Z0, Z0; \
-	QUOTIENT
+	VRCP14PS Z1, Z2; \
+	VMULPS Z2, Z0, Z3; \
+	VFNMADD231PS Z3, Z1, Z0; \
+	VFMADD213PS Z3, Z2, Z0
 
 // STORE_ELEMENTS_F32 stores a vector of float32 as the type of elements.
 #define STORE_ELEMENTS_F32(from, to, x, y, n) VMOVUPS from, to

@@ -115,13 +115,6 @@ done: \
 #define LOAD_BF16_REST(from, to) \
 	VPMOVZXWD.Z from, K7, to; \
 	VPSLLD $16, to, to
-
-// QUOTIENT is v0/v1.
-#define QUOTIENT \
-	VRCP14PS Z1, Z2; \
-	VMULPS Z2, Z0, Z3; \
-	VFNMADD231PS Z3, Z1, Z0; \
-	VFMADD213PS Z3, Z2, Z0
 #define UNARY_F32_F32(step) \
 	LOOP; \
 	VMOVUPS (SI)(AX*4), Z0; \

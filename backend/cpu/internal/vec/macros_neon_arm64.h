@@ -350,12 +350,13 @@ done: \
 	VMOV V0.B16, V7.B16; \
 	VORR V16.B16, V0.B16, V0.B16; \
 	EXP_OF(17, V18, off, 16, V20, V21, V19, V23); \
+	FADD_S4(22, 0, 1); \
+	FDIV_S4(1, 0, 0); \
 	VEOR V2.B16, V2.B16, V2.B16; \
 	FCMGT_S4(7, 2, 27); \
-	FADD_S4(22, 0, 1); \
-	FMOVQ off2(R9), F2; \
-	VBIF V27.B16, V2.B16, V0.B16; \
-	FDIV_S4(1, 0, 0)
+	FMOVQ off2(R9), F1; \
+	FSUB_S4(0, 1, 1); \
+	VBIF V27.B16, V1.B16, V0.B16
 
 // TANH_OF_V2 is tanh v0.
 #define TANH_OF_V2(off) \

@@ -80,12 +80,13 @@ TEXT ·tanhAVX2(SB), NOSPLIT, $64-24
 	VPSLLD $23, Y3, Y3; \
 	VMULPS Y3, Y0, Y0; \
 	VBLENDVPS Y14, tanh<>+480(SB), Y0, Y0; \
+	VADDPS tanh<>+576(SB), Y0, Y1; \
+	VDIVPS Y1, Y0, Y0; \
 	VPXOR Y2, Y2, Y2; \
 	VCMPPS $1, Y2, Y7, Y15; \
-	VADDPS tanh<>+576(SB), Y0, Y1; \
-	VMOVUPS tanh<>+576(SB), Y2; \
-	VBLENDVPS Y15, Y0, Y2, Y0; \
-	VDIVPS Y1, Y0, Y0
+	VMOVUPS tanh<>+576(SB), Y1; \
+	VSUBPS Y0, Y1, Y1; \
+	VBLENDVPS Y15, Y0, Y1, Y0
 
 // sigmoid: dst[i] = 1/(1+e to the power of -a[i])
 // func sigmoidAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)

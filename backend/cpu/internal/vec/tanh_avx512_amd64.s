@@ -20,6 +20,16 @@
 	VMULPS Z0, Z0, Z4; \
 	VFMADD213PS Z0, Z4, Z2
 
+// QUOTIENT is v0/v1.
+#define QUOTIENT \
+	VRCP14PS Z1, Z2; \
+	VBROADCASTSS tanh<>+56(SB), Z3; \
+	VFNMADD231PS Z2, Z1, Z3; \
+	VFMADD231PS Z3, Z2, Z2; \
+	VMULPS Z2, Z0, Z3; \
+	VFNMADD231PS Z3, Z1, Z0; \
+	VFMADD213PS Z3, Z2, Z0
+
 // TANH_STEP is what tanh does to a vector: dst[i] = tanh a[i].
 #define TANH_STEP \
 	VMOVUPS Z0, Z7; \
@@ -36,7 +46,7 @@
 	VADDPS.BCST tanh<>+52(SB), Z0, Z1; \
 	QUOTIENT; \
 	VPANDD.BCST tanh<>+0(SB), Z0, Z0; \
-	VPANDD.BCST tanh<>+56(SB), Z7, Z7; \
+	VPANDD.BCST tanh<>+60(SB), Z7, Z7; \
 	VPORD Z7, Z0, Z0
 
 // tanh: dst[i] = tanh a[i]
@@ -48,21 +58,22 @@ TEXT ·tanhAVX512(SB), NOSPLIT, $0-24
 // SIGMOID_STEP is what sigmoid does to a vector: dst[i] = 1/(1+e to the power of -a[i]).
 #define SIGMOID_STEP \
 	VMOVUPS Z0, Z7; \
-	VPORD.BCST tanh<>+56(SB), Z0, Z0; \
-	VCMPPS.BCST $1, tanh<>+60(SB), Z0, K2; \
-	VBLENDMPS.BCST tanh<>+64(SB), Z0, K2, Z0; \
-	VBROADCASTSS tanh<>+68(SB), Z1; \
+	VPORD.BCST tanh<>+60(SB), Z0, Z0; \
+	VCMPPS.BCST $1, tanh<>+64(SB), Z0, K2; \
+	VBLENDMPS.BCST tanh<>+68(SB), Z0, K2, Z0; \
+	VBROADCASTSS tanh<>+72(SB), Z1; \
 	VMINPS Z0, Z1, Z0; \
 	REDUCE_LN2; \
-	VADDPS.BCST tanh<>+72(SB), Z2, Z0; \
+	VADDPS.BCST tanh<>+56(SB), Z2, Z0; \
 	VSCALEFPS Z3, Z0, Z0; \
-	VBLENDMPS.BCST tanh<>+64(SB), Z0, K2, Z0; \
+	VBLENDMPS.BCST tanh<>+68(SB), Z0, K2, Z0; \
+	VADDPS.BCST tanh<>+56(SB), Z0, Z1; \
+	QUOTIENT; \
 	VPXORD Z2, Z2, Z2; \
 	VCMPPS $1, Z2, Z7, K1; \
-	VADDPS.BCST tanh<>+72(SB), Z0, Z1; \
-	VBROADCASTSS tanh<>+72(SB), Z2; \
-	VBLENDMPS Z0, Z2, K1, Z0; \
-	QUOTIENT
+	VBROADCASTSS tanh<>+56(SB), Z1; \
+	VSUBPS Z0, Z1, Z1; \
+	VBLENDMPS Z0, Z1, K1, Z0
 
 // sigmoid: dst[i] = 1/(1+e to the power of -a[i])
 // func sigmoidAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -84,9 +95,9 @@ CONSTANT(tanh, 40, 0x3e2aaaaa) // 0.16666666
 CONSTANT(tanh, 44, 0x3f000000) // 0.5
 CONSTANT(tanh, 48, 0x0000007e) // 1.77e-43
 CONSTANT(tanh, 52, 0x40000000) // 2
-CONSTANT(tanh, 56, 0x80000000) // -0
-CONSTANT(tanh, 60, 0xc2d00000) // -104
-CONSTANT(tanh, 64, 0x00000000) // 0
-CONSTANT(tanh, 68, 0x42b40000) // 90
-CONSTANT(tanh, 72, 0x3f800000) // 1
+CONSTANT(tanh, 56, 0x3f800000) // 1
+CONSTANT(tanh, 60, 0x80000000) // -0
+CONSTANT(tanh, 64, 0xc2d00000) // -104
+CONSTANT(tanh, 68, 0x00000000) // 0
+CONSTANT(tanh, 72, 0x42b40000) // 90
 GLOBL tanh<>(SB), RODATA|NOPTR, $76

@@ -264,7 +264,8 @@ func tanhOfBody(a *emitter) {
 	horner(a, 4, 2, -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08, 1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03)
 	horner(a, 4, 1, 1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
 	a.op("VMULPS", reg(2), reg(0), reg(0))
-	quotient(a)
+	a.op("VRCP14PS", reg(1), reg(2))
+	quotientBy(a)
 }
 
 // sigmoidCoarse is sigmoidOf within 2⁻¹² of the result, a sixteenth of half a
