@@ -2,6 +2,7 @@ package ir
 
 import (
 	"iter"
+	"maps"
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -15,6 +16,10 @@ import (
 // Eager helps unscaled gradients, which are recorded after the whole backward pass and
 // would keep their arguments alive until then, and sums, which find their argument in
 // the cache.
+//
+// In each order exchanges with other ranks begin as soon as what they send can be computed,
+// and the program waits for them where it was recorded: gradients are on their way during
+// the rest of the backward pass.
 func schedule(g *Graph) {
 	g.sort()
 	commit, _ := g.commitOrder() // after donate there is no cycle
@@ -22,6 +27,7 @@ func schedule(g *Graph) {
 	for _, v := range commit {
 		s.late[v] = true
 	}
+	s.findExchanges()
 	recorded := g.Values
 	var best []*Value
 	var smallest int
@@ -31,7 +37,11 @@ func schedule(g *Graph) {
 		g.settleCommit()
 		assignSlots(g)
 		shareBuffers(g)
-		if best == nil || g.ArenaBytes < smallest {
+		saves := 1
+		if len(s.needs) > 0 { // eager work is done while others are on their way
+			saves += smallest / 64
+		}
+		if best == nil || g.ArenaBytes <= smallest-saves {
 			best, smallest = g.Values, g.ArenaBytes
 		}
 	}
@@ -50,10 +60,62 @@ type scheduler struct {
 	users   map[*Value][]*Value
 	outputs map[*Value]bool
 
+	sends map[*Value][]*Value // exchanges, and what they send, by the values that they wait for
+	needs map[*Value]int      // number of these values
+
 	// Of one order:
 	done    map[*Value]bool
 	list    []*Value
 	waiting map[*Value]int // readers of a value or its views that are not yet listed
+	missing map[*Value]int // of needs, those that are not yet listed
+}
+
+// starts reports whether v begins an exchange with other ranks.
+func starts(v *Value) bool { return v.Op == op.AllReduceStart || v.Op == op.AllGatherStart }
+
+// findExchanges finds what exchanges send, gradients mostly, behind cheap work such as a
+// cast or a sum of two shards; the values that each exchange waits for; and those that
+// each gradient waits for, whose place as recorded is too late if such work is its
+// epilogue.
+func (s *scheduler) findExchanges() {
+	s.sends, s.needs = map[*Value][]*Value{}, map[*Value]int{}
+	needs := func(v, a *Value) {
+		s.sends[a] = append(s.sends[a], v)
+		s.needs[v]++
+	}
+	for _, v := range s.g.Values {
+		if !starts(v) || s.late[v] {
+			continue
+		}
+		seen := map[*Value]bool{}
+		var visit func(a *Value)
+		visit = func(a *Value) {
+			if seen[a] {
+				return
+			}
+			seen[a] = true
+			switch a.Op.Info().Class {
+			case op.Leaf:
+			case op.Elementwise, op.Movement:
+				for _, b := range a.Args {
+					visit(b)
+				}
+			default:
+				needs(v, a)
+				if starts(a) || s.needs[a] > 0 || s.late[a] {
+					return
+				}
+				for b := range sources(a) {
+					if b.Op != op.Param && b.Op != op.Const && !sinks(b) {
+						needs(a, b)
+					}
+				}
+			}
+		}
+		for _, a := range v.Args {
+			visit(a)
+		}
+	}
 }
 
 // little is the size of results that are computed as soon as possible even if that
@@ -67,6 +129,7 @@ func (s *scheduler) order(commit []*Value, eager, lazy bool) []*Value {
 	s.done = make(map[*Value]bool, len(g.Values))
 	s.list = make([]*Value, 0, len(g.Values))
 	s.waiting = make(map[*Value]int, len(g.Values))
+	s.missing = maps.Clone(s.needs)
 	for _, v := range g.Values {
 		if !alias(v) {
 			for a := range sources(v) {
@@ -104,6 +167,9 @@ func (s *scheduler) order(commit []*Value, eager, lazy bool) []*Value {
 // waits reports whether v is a result for the commit phase, or sums up one that is not
 // yet listed.
 func (s *scheduler) waits(v *Value) bool {
+	if v.Op.Info().Class == op.Collective || v.Op == op.Result && v.Args[0].Op.Info().Class == op.Collective {
+		return false // other buckets are still on their way
+	}
 	if s.bytes(v) <= little {
 		return slices.ContainsFunc(v.Args, func(a *Value) bool { return !s.done[a] && s.waits(a) })
 	}
@@ -128,6 +194,11 @@ func (s *scheduler) visit(v *Value, eager bool) {
 		return
 	}
 	s.add(v)
+	for _, u := range s.sends[v] {
+		if s.missing[u]--; s.missing[u] == 0 {
+			s.visit(u, eager)
+		}
+	}
 	if !eager {
 		return
 	}
@@ -151,8 +222,8 @@ func (s *scheduler) hurry(v *Value) {
 		}
 		return
 	}
-	if s.done[v] || s.late[v] || sinks(v) {
-		return
+	if s.done[v] || s.late[v] || sinks(v) || v.Op == op.AllReduceDone || v.Op == op.AllGatherDone {
+		return // the program should not wait before it must
 	}
 	gain := -s.bytes(v)
 	if -gain <= little {

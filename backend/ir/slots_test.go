@@ -3,6 +3,7 @@ package ir
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -436,5 +437,55 @@ func TestExchangeSlots(t *testing.T) {
 		if last := len(b.Graph.Values) - 1; waits == (send.last == last) {
 			t.Errorf("waits %v: what is sent has memory until value %d of %d:\n%v", waits, send.last, last, b.Graph)
 		}
+	}
+}
+
+// TestExchangesOverlap: an exchange begins right after the last product that it sends, also
+// behind a cast and a sum of two shards, whatever was recorded between. The program waits
+// after all of them, in their order, and sums up what is there before it waits again.
+func TestExchangesOverlap(t *testing.T) {
+	const n = 64
+	exchange := func(rows int) op.Attr {
+		return op.Attr{AllReduce: &op.AllReduce{Group: 1, Ranks: 2, Shards: 2, Scale: 1, Wire: f32, Shapes: []op.Shape{{n, n}}, Bucket: rows}}
+	}
+	b := build()
+	x, w := b.param(f16, n, n), b.param(f16, n, n)
+	y := x
+	var gradients []*Value
+	for range 3 {
+		y = b.do(op.Tanh, b.do(op.MatMul, y, w))
+		gradients = append(gradients, b.do(op.MatMul, w, y), b.do(op.MatMul, y, y)) // of two shards
+	}
+	var last *Value
+	var sums []*Value
+	for i := 0; i < len(gradients); i += 2 {
+		args := []*Value{b.do(op.Add, b.cast(gradients[i], f32), b.cast(gradients[i+1], f32))}
+		if last != nil {
+			args = append(args, last)
+		}
+		last = b.op(op.AllReduceStart, exchange(i/2), args...)
+		done := b.op(op.AllReduceDone, exchange(i/2), last)
+		sums = append(sums, b.op(op.Result, op.Attr{Start: []int{0}, Dims: op.Shape{n, n}}, done))
+	}
+	for _, s := range sums {
+		b.Output(b.do(op.SumSquares, s), -1)
+		b.Output(b.do(op.Neg, s), -1)
+	}
+	if err := Optimize(b.Graph, Options{Check: true}); err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, v := range b.Graph.Values {
+		switch v.Op {
+		case op.MatMul, op.SumSquares:
+			order = append(order, v.Op.String())
+		case op.AllReduceStart, op.AllReduceDone:
+			order = append(order, fmt.Sprint(v.Op, v.Attr.AllReduce.Bucket))
+		}
+	}
+	const products = "MatMul MatMul MatMul AllReduceStart "
+	want := products + "0 " + products + "1 " + products + "2 AllReduceDone 0 SumSquares AllReduceDone 1 SumSquares AllReduceDone 2 SumSquares"
+	if got := strings.Join(order, " "); got != want {
+		t.Errorf("got  %s\nwant %s\n%v", got, want, b.Graph)
 	}
 }
