@@ -30,12 +30,13 @@ type testGroup struct {
 	jobs    chan driver.CommunicatorJob
 }
 
-func (g *testGroup) Post(j driver.CommunicatorJob)      { g.jobs <- j }
-func (g *testGroup) AllReduce(x []float32) error        { return errors.New("not on the CPU") }
-func (g *testGroup) Broadcast(b []byte, root int) error { return g.BroadcastBytes(b, root) }
-func (g *testGroup) SameText(string) error              { return nil }
-func (g *testGroup) Timeout() time.Duration             { return g.timeout }
-func (g *testGroup) Err() error                         { return g.Engine().(distribution.Locator).Err() }
+func (g *testGroup) Post(j driver.CommunicatorJob, _ bool) { g.jobs <- j }
+func (g *testGroup) Help(driver.CommunicatorJob)           {}
+func (g *testGroup) AllReduce(x []float32) error           { return errors.New("not on the CPU") }
+func (g *testGroup) Broadcast(b []byte, root int) error    { return g.BroadcastBytes(b, root) }
+func (g *testGroup) SameText(string) error                 { return nil }
+func (g *testGroup) Timeout() time.Duration                { return g.timeout }
+func (g *testGroup) Err() error                            { return g.Engine().(distribution.Locator).Err() }
 func (g *testGroup) Missing(s string, d time.Duration, e error) error {
 	return g.Engine().(distribution.Locator).Missing(s, d, e)
 }

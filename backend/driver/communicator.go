@@ -10,8 +10,13 @@ import (
 // Communicator connects a program to the ranks of a group, for op.AllReduceStart. It
 // makes collective calls: all ranks make the same ones in the same order.
 type Communicator interface {
-	// Post runs the job on the group's own goroutine, after all jobs before it.
-	Post(CommunicatorJob)
+	// Post queues a job. Jobs run in this order, one at a time: on the group's own
+	// goroutine, which begins at once if soon is set, or in Help.
+	Post(j CommunicatorJob, soon bool)
+
+	// Help runs queued jobs up to j, unless another goroutine is running them. The caller is
+	// about to wait for j, and all that j waits for is there.
+	Help(j CommunicatorJob)
 
 	// AllToAll sends part i of send to rank i and receives its part as part i of recv.
 	// AllGather receives send of rank i as part i of recv. AllReduce adds up x of all

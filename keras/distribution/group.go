@@ -51,7 +51,12 @@ type Group struct {
 
 	number int // as a driver.Communicator
 	start  sync.Once
-	jobs   chan driver.CommunicatorJob
+	wake   chan struct{} // of the goroutine that runs jobs
+	queue  struct {
+		sync.Mutex
+		jobs []driver.CommunicatorJob
+	}
+	running sync.Mutex // held while jobs run
 }
 
 // NewGroup returns the group of an engine.
@@ -69,8 +74,8 @@ func NewGroup(e Engine) *Group {
 func (g *Group) end() {
 	driver.RemoveCommunicator(g.number)
 	g.start.Do(func() {})
-	if g.jobs != nil {
-		close(g.jobs)
+	if g.wake != nil {
+		close(g.wake)
 	}
 }
 
@@ -78,16 +83,77 @@ func (g *Group) end() {
 type communicator struct{ g *Group }
 
 // Post implements driver.Communicator.
-func (c communicator) Post(j driver.CommunicatorJob) {
-	c.g.start.Do(func() {
-		c.g.jobs = make(chan driver.CommunicatorJob, 64)
+func (c communicator) Post(j driver.CommunicatorJob, soon bool) {
+	c.g.queue.Lock()
+	c.g.queue.jobs = append(c.g.queue.jobs, j)
+	c.g.queue.Unlock()
+	if !soon {
+		return
+	}
+	c.g.wakeUp()
+}
+
+// wakeUp has the group's goroutine run what is queued.
+func (g *Group) wakeUp() {
+	g.start.Do(func() {
+		g.wake = make(chan struct{}, 1)
 		go func() {
-			for j := range c.g.jobs {
-				j.Exchange()
+			for range g.wake {
+				g.run(nil)
 			}
 		}()
 	})
-	c.g.jobs <- j
+	select {
+	case g.wake <- struct{}{}:
+	default: // it will look at the queue
+	}
+}
+
+// Help implements driver.Communicator.
+func (c communicator) Help(j driver.CommunicatorJob) {
+	if c.g.run(j) && c.g.queued() {
+		c.g.wakeUp()
+	}
+}
+
+// run runs the queued jobs up to a last one, or all. It reports whether the last one was
+// among them. A goroutine that finds another one running jobs leaves them to it, which looks
+// at the queue again when it has finished.
+func (g *Group) run(last driver.CommunicatorJob) bool {
+	for g.queued() && g.running.TryLock() {
+		found := false
+		for !found {
+			j := g.next()
+			if j == nil {
+				break
+			}
+			j.Exchange()
+			found = j == last
+		}
+		g.running.Unlock()
+		if found {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *Group) queued() bool {
+	g.queue.Lock()
+	defer g.queue.Unlock()
+	return len(g.queue.jobs) > 0
+}
+
+// next takes the first job out of the queue; nil if there is none.
+func (g *Group) next() driver.CommunicatorJob {
+	g.queue.Lock()
+	defer g.queue.Unlock()
+	if len(g.queue.jobs) == 0 {
+		return nil
+	}
+	j := g.queue.jobs[0]
+	g.queue.jobs = slices.Delete(g.queue.jobs, 0, 1)
+	return j
 }
 
 func (c communicator) AllToAll(send, recv []byte) error  { return c.g.AllToAll(send, recv) }

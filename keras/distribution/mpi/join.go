@@ -93,6 +93,10 @@ func join(ctx context.Context) (distribution.Engine, error) {
 	handlers := saveHandlers()
 	defer handlers.restore()
 	err := e.first.within(ctx, func() error {
+		own.Cores, own.Possible = cores()
+		if yields(os.Getenv, len(own.Cores), own.Possible, runtime.GOMAXPROCS(0)) {
+			os.Setenv(yieldVariable, "1") // before the library reads it
+		}
 		var err error
 		if e.lib, err = libmpi.Open(names...); err != nil {
 			return fmt.Errorf("%s has started this process, so it needs a library; MEZZO_MPI is the path of one: %w", from.name, err)
@@ -129,7 +133,6 @@ func join(ctx context.Context) (distribution.Engine, error) {
 			return err
 		}
 		own.Leader = int(binary.LittleEndian.Uint64(leader))
-		own.Cores, own.Possible = cores()
 		if peers, err = e.introduce(own); err != nil {
 			return err
 		}
@@ -167,6 +170,27 @@ func join(ctx context.Context) (distribution.Engine, error) {
 		go e.first.do(e.serve)
 	}
 	return e, nil
+}
+
+// yieldVariable tells Open MPI to yield the core in the loops in which it waits, which it
+// does by itself only if there are more ranks than cores.
+const yieldVariable = "OMPI_MCA_mpi_yield_when_idle"
+
+// yields reports whether the library should yield, because the thread that makes calls has
+// no core of its own. This process may use own cores, without a binding the possible ones,
+// and kernels use procs of them.
+func yields(env func(string) string, own, possible, procs int) bool {
+	locals, err := strconv.Atoi(env("OMPI_COMM_WORLD_LOCAL_SIZE"))
+	if err != nil || env(yieldVariable) != "" {
+		return false
+	}
+	if env("GOMAXPROCS") == "" {
+		return true // ranks share all cores
+	}
+	if own < possible { // bound to cores of its own
+		locals = 1
+	}
+	return locals*(procs+1) > own
 }
 
 // introduce returns what all ranks say of themselves.

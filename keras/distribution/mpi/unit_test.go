@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +68,32 @@ func TestPlacement(t *testing.T) {
 	}
 	if got, want := placement(0, []peer{on(0, 64, 5)}, 1).warning, "the launcher has bound the ranks of a to 1 of its 64 cores, this one to 1; "; !strings.HasPrefix(got, want) {
 		t.Errorf("got the warning %q, want %q", got, want)
+	}
+}
+
+// TestYields: Open MPI yields unless a core is left for the thread that exchanges.
+func TestYields(t *testing.T) {
+	for _, c := range []struct {
+		locals, procs, variable string
+		own, possible           int
+		want                    bool
+	}{
+		{"", "", "", 8, 8, false}, // another library
+		{"2", "", "", 8, 8, true},
+		{"2", "", "0", 8, 8, false}, // the user decides
+		{"2", "4", "", 8, 8, true},
+		{"2", "3", "", 8, 8, false},
+		{"2", "4", "", 4, 8, true}, // bound to halves
+		{"2", "3", "", 4, 8, false},
+	} {
+		env := map[string]string{"OMPI_COMM_WORLD_LOCAL_SIZE": c.locals, "GOMAXPROCS": c.procs, yieldVariable: c.variable}
+		procs := c.own
+		if c.procs != "" {
+			procs, _ = strconv.Atoi(c.procs)
+		}
+		if got := yields(func(name string) string { return env[name] }, c.own, c.possible, procs); got != c.want {
+			t.Errorf("%+v: got %v", c, got)
+		}
 	}
 }
 

@@ -98,13 +98,14 @@ type start struct {
 	from     dtype.DType
 	at       []int // where each tensor begins in the vector, or in a part if it is scattered; at the end the length
 	part     int
-	rows     int // of a rank
+	rows     int  // of a rank
+	soon     bool // there is work to do before the sums are waited for
 }
 
 // NewStart returns the kernel of AllReduceStart.
 func NewStart(b *exec.Builder, v *ir.Value) exec.Kernel {
 	a := v.Attr.AllReduce
-	k := &start{attr: a, partials: len(op.Partials(a.Rank, a.Ranks, a.Shards)), dst: b.At(v), from: v.Args[0].Type.DType, part: a.Part(), rows: a.Rows(), at: starts(a)}
+	k := &start{attr: a, partials: len(op.Partials(a.Rank, a.Ranks, a.Shards)), dst: b.At(v), from: v.Args[0].Type.DType, part: a.Part(), rows: a.Rows(), at: starts(a), soon: overlaps(b, v)}
 	for _, x := range v.Args[:k.partials*len(a.Shapes)] {
 		k.args = append(k.args, b.At(x))
 	}
@@ -117,6 +118,20 @@ func NewStart(b *exec.Builder, v *ir.Value) exec.Kernel {
 	return k
 }
 
+// overlaps reports whether the program computes anything between v, which begins an
+// exchange, and the value that waits for it.
+func overlaps(b *exec.Builder, v *ir.Value) bool {
+	for _, u := range b.Graph.Values[b.At(v)+1:] {
+		switch {
+		case (u.Op == op.AllReduceDone || u.Op == op.AllGatherDone) && u.Args[0] == v:
+			return false
+		case u.Op != op.Result && u.Op.Info().Class != op.Collective:
+			return true
+		}
+	}
+	return true
+}
+
 // starts returns where the tensors begin in the result, and its length.
 func starts(a *op.AllReduce) (at []int) {
 	for _, s := range a.Sections() {
@@ -127,7 +142,7 @@ func starts(a *op.AllReduce) (at []int) {
 
 func (k *start) Run(r *exec.Run) {
 	e := r.States[k.state].(*exchange)
-	e.pack(r, k, r.Values[k.dst], k.attr.Ranks*k.rows)
+	e.pack(r, k, r.Values[k.dst], k.attr.Ranks*k.rows, k.soon)
 }
 
 // Chunk packs columns of one row: elements of one partial sum, for one rank. Rows that
@@ -333,9 +348,10 @@ func newExchange(a *op.AllReduce) *exchange {
 func (e *exchange) open() { e.packed, e.done = make(chan bool, e.n), make(chan error, e.n) }
 
 // pack packs the pieces of send, a matrix with some rows, with the chunks of a task, and
-// hands each to the group's goroutine. send must not change until all have been waited
-// for.
-func (e *exchange) pack(r *exec.Run, t exec.Task, send []byte, rows int) {
+// hands each to the group. send must not change until all have been waited for. Unless the
+// exchange is to begin soon, a single piece is left to the goroutine that waits for it: to
+// wake another one would take longer.
+func (e *exchange) pack(r *exec.Run, t exec.Task, send []byte, rows int, soon bool) {
 	if e.attr.Ranks > 1 {
 		if e.comm == nil {
 			if e.comm = driver.CommunicatorOf(e.attr.Group); e.comm == nil {
@@ -359,7 +375,7 @@ func (e *exchange) pack(r *exec.Run, t exec.Task, send []byte, rows int) {
 		}
 		if e.busy == 0 {
 			e.send, e.busy = send, e.n
-			e.comm.Post(e)
+			e.comm.Post(e, soon || e.n > 1)
 		}
 	}
 }
@@ -388,6 +404,9 @@ func unpack(r *exec.Run, t exec.Task, a *op.AllReduce, state int, p pieces, rows
 func (e *exchange) wait() error {
 	if e.busy == 0 {
 		return fmt.Errorf("cpu: the exchange of %v has not begun", e.attr)
+	}
+	if e.n == 1 {
+		e.comm.Help(e)
 	}
 	err := <-e.done
 	if e.busy--; err != nil { // the last one

@@ -13,12 +13,13 @@ type gatherStart struct {
 	dst   int
 	state int   // index in Run.States
 	at    []int // where each part begins; at the end the length
+	soon  bool  // there is work to do before the tensors are waited for
 }
 
 // NewGatherStart returns the kernel of AllGatherStart.
 func NewGatherStart(b *exec.Builder, v *ir.Value) exec.Kernel {
 	a := v.Attr.AllReduce
-	k := &gatherStart{attr: a, dst: b.At(v), at: gatheredStarts(a)}
+	k := &gatherStart{attr: a, dst: b.At(v), at: gatheredStarts(a), soon: overlaps(b, v)}
 	for _, x := range v.Args[:len(a.Shapes)] {
 		k.args = append(k.args, b.At(x))
 	}
@@ -42,7 +43,7 @@ func gatheredStarts(a *op.AllReduce) (at []int) {
 }
 
 func (k *gatherStart) Run(r *exec.Run) {
-	r.States[k.state].(*exchange).pack(r, k, r.Values[k.dst], 1)
+	r.States[k.state].(*exchange).pack(r, k, r.Values[k.dst], 1, k.soon)
 }
 
 // Chunk packs columns of the one row.
