@@ -172,20 +172,7 @@ func (k *sumEpilogue) end(r *exec.Run, rows int, d unsafe.Pointer, at, ld int, m
 	if k.terms[1].pos >= 0 {
 		y, ldy = k.term(r, 1, at, ld)
 	}
-	const half = 16 // columns
-	if mask == 1<<half-1 && ld == 4*half && ldy == ld && rows > 1 {
-		// Two rows at a time: the masked store of an empty half would delay the next row's load.
-		k.then(rows/2, d, 2*ld, y, 2*ldy, 1<<(2*half)-1)
-		done := rows / 2 * 2 * ld
-		if rows%2 == 0 {
-			return
-		}
-		if d = unsafe.Add(d, done); y != nil {
-			y = unsafe.Add(y, done)
-		}
-		rows = 1
-	}
-	k.then(rows, d, ld, y, ldy, mask)
+	product.Then(k.then, rows, d, ld, y, ldy, mask)
 }
 
 // putRow stores x as the elements of the result from element at on, through the epilogue if

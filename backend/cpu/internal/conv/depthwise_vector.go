@@ -28,6 +28,8 @@ type depthwiseVector struct {
 	grad    bool // it is the gradient by the kernels
 	atGrads int  // in scratch memory
 
+	nine bool // regions of nine elements are computed by DepthwiseNine
+
 	// Of a convolution whose epilogue a DepthwiseRow computes:
 	bias   int // position of the bias, or -1
 	relu   bool
@@ -56,6 +58,8 @@ func newDepthwiseVector(b *exec.Builder, v *ir.Value, c convolution, set *gemm.S
 	if !k.grad && window.VectorChannels%k.channels == 0 {
 		k.times = window.VectorChannels / k.channels
 	}
+	// Regions with all of a window have elements at equal distances.
+	k.nine = set.DepthwiseNine != nil && k.Size == [3]int{1, 3, 3} && (k.times <= 1 || k.channels%16 == 0)
 	k.cutAll()
 	k.add.depthwiseVector = k
 	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil && !k.grad
@@ -207,6 +211,10 @@ func (k *depthwiseVector) Chunk(r *exec.Run, w *exec.Worker, i int) {
 // vector together are a single one of more channels, for which kernels and bias are repeated.
 func (k *depthwiseVector) row(n int, places []int64, x unsafe.Pointer, xs int, y, bias, d unsafe.Pointer, ds int) {
 	taps, at, pixel := len(places)/2, unsafe.Pointer(unsafe.SliceData(places)), 4*k.channels
+	if k.nine && taps == 9 && n > 0 {
+		k.set.DepthwiseNine(n, taps, at, x, xs, y, bias, d, ds, k.channels)
+		return
+	}
 	if times := k.times; times > 1 && xs == pixel && ds == pixel {
 		whole := n / times
 		k.set.DepthwiseRow(whole, taps, at, x, times*pixel, y, bias, d, times*pixel, times*k.channels)

@@ -221,6 +221,11 @@ func rowRunsNarrow14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, l
 //go:noescape
 func depthwiseRowAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, bias unsafe.Pointer, d unsafe.Pointer, ds int, channels int)
 
+// depthwiseNineAVX512 is DepthwiseNine for AVX-512.
+//
+//go:noescape
+func depthwiseNineAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, bias unsafe.Pointer, d unsafe.Pointer, ds int, channels int)
+
 // depthwiseAddAVX512 is DepthwiseAdd of 32 channels for AVX-512.
 //
 //go:noescape

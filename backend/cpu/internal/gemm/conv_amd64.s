@@ -605,6 +605,85 @@ next:
 	JGT group
 	RETURN
 
+// LOAD_NINE loads a tap's kernel and points BX to the next one.
+#define LOAD_NINE(z) \
+	VMOVUPS (BX), z; \
+	ADDQ R10, BX
+
+// func depthwiseNineAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, bias unsafe.Pointer, d unsafe.Pointer, ds int, channels int)
+TEXT ·depthwiseNineAVX512(SB), NOSPLIT, $0-80
+	MOVQ at+16(FP), R8
+	MOVQ 16(R8), R12
+	MOVQ 48(R8), R13
+	MOVQ 8(R8), DX
+	ADDQ DX, y+40(FP)
+	MOVQ 24(R8), R10
+	SUBQ DX, R10
+	MOVQ xs+32(FP), R9
+	MOVQ ds+64(FP), R11
+	MOVL $0x80000000, DX
+	VPBROADCASTD DX, Z10
+	MOVL $0xff800000, DX
+	VPBROADCASTD DX, Z11
+	MOVQ bias+48(FP), R8
+	TESTQ R8, R8
+	JZ group
+	VBROADCASTSS (R8), Z11
+group:
+	MOVQ channels+72(FP), DX
+	MOVQ $16, BX
+	CMPQ DX, BX
+	CMOVQGT BX, DX
+	MOVL $-1, BX
+	BZHIL DX, BX, DX
+	KMOVW DX, K1
+	MOVQ y+40(FP), BX
+	LOAD_NINE(Z1)
+	LOAD_NINE(Z2)
+	LOAD_NINE(Z3)
+	LOAD_NINE(Z4)
+	LOAD_NINE(Z5)
+	LOAD_NINE(Z6)
+	LOAD_NINE(Z7)
+	LOAD_NINE(Z8)
+	LOAD_NINE(Z9)
+	TESTQ R8, R8
+	JZ row
+	VMOVUPS 32(R8), Z10
+	ADDQ $64, R8
+row:
+	MOVQ n+0(FP), CX
+	MOVQ x+24(FP), SI
+	MOVQ d+56(FP), DI
+	LEAQ (SI)(R13*1), AX
+	LEAQ (SI)(R13*2), DX
+pixel:
+	VPXORD Z0, Z0, Z0
+	VFMADD231PS (SI), Z1, K1, Z0
+	VFMADD231PS (SI)(R12*1), Z2, K1, Z0
+	VFMADD231PS (SI)(R12*2), Z3, K1, Z0
+	VFMADD231PS (AX), Z4, K1, Z0
+	VFMADD231PS (AX)(R12*1), Z5, K1, Z0
+	VFMADD231PS (AX)(R12*2), Z6, K1, Z0
+	VFMADD231PS (DX), Z7, K1, Z0
+	VFMADD231PS (DX)(R12*1), Z8, K1, Z0
+	VFMADD231PS (DX)(R12*2), Z9, K1, Z0
+	ADDQ R9, SI
+	ADDQ R9, AX
+	ADDQ R9, DX
+	VADDPS Z10, Z0, Z0
+	VMAXPS Z0, Z11, Z0
+	VMOVUPS Z0, K1, (DI)
+	ADDQ R11, DI
+	DECQ CX
+	JNZ pixel
+	ADDQ $64, x+24(FP)
+	ADDQ $64, y+40(FP)
+	ADDQ $64, d+56(FP)
+	SUBQ $16, channels+72(FP)
+	JGT group
+	RETURN
+
 // LOAD_DEPTHWISE_1 loads some pixels of the result, which the sums are added to.
 #define LOAD_DEPTHWISE_1 \
 	VMOVUPS.Z (DX), K1, Z0; \

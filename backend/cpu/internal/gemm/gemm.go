@@ -258,7 +258,11 @@ type Windows func(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, 
 //	d[i*ds+j] = z if not z < bias[0], else bias[0], with z = bias[8+j] + Σ x[at[2t]+i*xs+j]·y[at[2t+1]+j] for t < taps
 //
 // Bias[0] is there eight times. Rows of y and of bias are padded to a multiple of eight
-// channels. If bias is nil, d is the sum.
+// channels, for DepthwiseNine of 16. If bias is nil, d is the sum.
+//
+// DepthwiseNine has the same bits, for at least one pixel. It requires nine taps that are
+// rows and columns of three, at equal distances, of x, where the first is at 0, and follow
+// each other at equal distances, in either direction, in y.
 type DepthwiseRow func(n, taps int, at, x unsafe.Pointer, xs int, y, bias, d unsafe.Pointer, ds, channels int)
 
 // Transform is a transform of n tiles of Winograd's F(2x2, 3x3) by a matrix M
@@ -322,11 +326,11 @@ type Set struct {
 	// LowPrecision is epilogues of products of F16 and BF16, or nil.
 	LowPrecision [elements]struct{ Add, AddRelu, Grad LowPrecisionEpilogue }
 
-	// Depthwise and DepthwiseRow are depthwise convolutions, DepthwiseGrad their gradients by the kernels, and
+	// Depthwise, DepthwiseRow and DepthwiseNine are depthwise convolutions, DepthwiseGrad their gradients by the kernels, and
 	// MaxPoolGradAdd the gradients of maxima of overlapping windows, all of float32. MaxPool
 	// is maxima of windows, MaxPoolGrad their gradients, and ReluMaxPoolGrad the gradients of
 	// maxima after max(0, ·), of F32, F16 and BF16. All may be nil.
-	DepthwiseRow                                           DepthwiseRow
+	DepthwiseRow, DepthwiseNine                            DepthwiseRow
 	Depthwise, DepthwiseAdd, DepthwiseGrad, MaxPoolGradAdd Windows
 	MaxPool, MaxPoolGrad, ReluMaxPoolGrad                  [elements]Windows
 

@@ -172,6 +172,9 @@ func TestWindows(t *testing.T) {
 			if set.DepthwiseRow != nil {
 				testDepthwiseRow(t, set, n, taps, cols, ld, pairs, x, y)
 			}
+			if set.DepthwiseNine != nil {
+				testDepthwiseNine(t, set, n, 1+rng.IntN(70), rng.IntN(40), rng.IntN(9), x, y)
+			}
 			if set.DepthwiseAdd == nil {
 				continue
 			}
@@ -227,6 +230,38 @@ func testDepthwiseRow(t *testing.T, set *Set, n, taps, cols, ld int, pairs []int
 				if math.Float32bits(b[at]) != math.Float32bits(want) && (b[at] == b[at] || want == want) {
 					t.Fatalf("%s DepthwiseRow: channel %d of %d of pixel %d with bias %v and least result %v: got %v, want %v", set.Name, j, cols, i, bias[8+j], least, b[at], want)
 				}
+			}
+		}
+	}
+}
+
+// testDepthwiseNine compares DepthwiseNine with DepthwiseRow, for rows and columns that are so
+// many elements apart, or that follow each other in the other direction.
+func testDepthwiseNine(t *testing.T, set *Set, n, channels, row, column int, x, y []float32) {
+	t.Helper()
+	if n%2 == 0 {
+		row, column = -row, -column
+	}
+	var pairs []int64
+	for k := range 9 {
+		kernel := k
+		if n%3 == 0 {
+			kernel = 8 - k
+		}
+		pairs = append(pairs, int64(4*(k/3*row+k%3*column)), int64(4*112*kernel))
+	}
+	bias := append(append(make([]float32, 8), y[1024:1024+112]...), 0)
+	pixel := 4 * (channels + n%3)
+	for _, b := range []unsafe.Pointer{nil, unsafe.Pointer(&bias[0])} {
+		want, got := newGuarded((n-1)*pixel+4*channels), newGuarded((n-1)*pixel+4*channels)
+		at, source, kernels := unsafe.Pointer(&pairs[0]), unsafe.Pointer(&x[512]), unsafe.Pointer(&y[0])
+		set.DepthwiseRow(n, 9, at, source, pixel, kernels, b, want.pointer(), pixel, channels)
+		set.DepthwiseNine(n, 9, at, source, pixel, kernels, b, got.pointer(), pixel, channels)
+		got.check(t, set.Name+" DepthwiseNine")
+		for i := range n {
+			at := i * pixel
+			if !bytes.Equal(got.data[at:at+4*channels], want.data[at:at+4*channels]) {
+				t.Fatalf("%s DepthwiseNine of %d channels, bias %v: pixel %d is not that of DepthwiseRow", set.Name, channels, b != nil, i)
 			}
 		}
 	}

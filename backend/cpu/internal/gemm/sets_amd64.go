@@ -25,7 +25,7 @@ var AVX512 = &Set{
 	Adds:      [elements]Adds{addsBy(F32, 1, addsF324AVX512, addsF321AVX512), addsBy(F16, 1, addsF164AVX512, addsF161AVX512), addsBy(BF16, 1, addsBF164AVX512, addsBF161AVX512)},
 	Widen:     widenBy(vec.AVX512()),
 	Narrow:    narrowBy(vec.AVX512()),
-	Depthwise: depthwiseBy(depthwiseRowAVX512), DepthwiseRow: depthwiseRowAVX512, DepthwiseAdd: depthwiseAddAVX512, DepthwiseGrad: depthwiseGradAVX512, MaxPoolGradAdd: maxPoolGradAddF32AVX512,
+	Depthwise: depthwiseBy(depthwiseRowAVX512), DepthwiseRow: depthwiseRowAVX512, DepthwiseNine: depthwiseNineAVX512, DepthwiseAdd: depthwiseAddAVX512, DepthwiseGrad: depthwiseGradAVX512, MaxPoolGradAdd: maxPoolGradAddF32AVX512,
 	Relu: reluAVX512, AddRelu: addReluAVX512, ReluGrad: reluGradAVX512, Divide: divideAVX512,
 	LowPrecision: [elements]struct{ Add, AddRelu, Grad LowPrecisionEpilogue }{
 		F16:  {epilogueAddF16AVX512, epilogueAddReluF16AVX512, epilogueGradF16AVX512},

@@ -131,9 +131,31 @@ func (k *tileEpilogue) tile(r *exec.Run, row, col, rows, ld int, d unsafe.Pointe
 		}
 		y = unsafe.Pointer(&r.Values[k.reads][at])
 	}
-	if k.then != nil {
+	switch {
+	case k.then == nil:
+	case k.reads >= 0 && !k.along:
 		k.then(rows, d, ld, y, ld, mask)
+	default:
+		Then(k.then, rows, d, ld, y, ld, mask)
 	}
+}
+
+// Then applies an epilogue whose operand, if there is one, has a row for each row of the result.
+func Then(then gemm.Epilogue, rows int, d unsafe.Pointer, ld int, y unsafe.Pointer, ldy int, mask uint) {
+	const half = 16 // columns
+	if mask == 1<<half-1 && ld == 4*half && ldy == ld && rows > 1 {
+		// Two rows at a time: the masked store of an empty half would delay the next row's load.
+		then(rows/2, d, 2*ld, y, 2*ldy, 1<<(2*half)-1)
+		done := rows / 2 * 2 * ld
+		if rows%2 == 0 {
+			return
+		}
+		if d = unsafe.Add(d, done); y != nil {
+			y = unsafe.Add(y, done)
+		}
+		rows = 1
+	}
+	then(rows, d, ld, y, ldy, mask)
 }
 
 // lowEpilogue is an epilogue of a product of 16 bits that a routine computes while it rounds

@@ -18,6 +18,7 @@ func avx512Conv() *gen {
 	runs.vectors = 1
 	g.pixelRuns("rowRunsNarrow", "AVX512", 14, runs)
 	g.depthwiseRow()
+	g.depthwiseNine()
 	g.depthwiseAdd()
 	g.depthwiseGrad()
 	for _, e := range []element{float32s, float16s, bfloat16s} {
@@ -99,6 +100,30 @@ func (g *gen) depthwiseRow() {
 	g.ins("ADDQ $128, x+24(FP)\nADDQ $128, y+40(FP)\nADDQ $128, d+56(FP)\nCMPQ bias+48(FP), $0\nJEQ next\nADDQ $128, bias+48(FP)")
 	g.label("next")
 	g.ins("SUBQ $32, channels+72(FP)\nJGT group")
+	g.end()
+}
+
+// depthwiseNine keeps the kernels of 16 channels in registers: the sum of a pixel is nine loads
+// and multiplications, and sums of the next pixels fill the time that an addition takes.
+func (g *gen) depthwiseNine() {
+	g.text("depthwiseNineAVX512", depthwiseRowParams, "is DepthwiseNine for AVX-512.")
+	g.ins("MOVQ at+16(FP), R8\nMOVQ 16(R8), R12\nMOVQ 48(R8), R13\nMOVQ 8(R8), DX\nADDQ DX, y+40(FP)\nMOVQ 24(R8), R10\nSUBQ DX, R10\nMOVQ xs+32(FP), R9\nMOVQ ds+64(FP), R11")
+	g.ins("MOVL $0x80000000, DX\nVPBROADCASTD DX, Z10\nMOVL $0xff800000, DX\nVPBROADCASTD DX, Z11\nMOVQ bias+48(FP), R8\nTESTQ R8, R8\nJZ group\nVBROADCASTSS (R8), Z11")
+	g.label("group")
+	g.ins("MOVQ channels+72(FP), DX\nMOVQ $16, BX\nCMPQ DX, BX\nCMOVQGT BX, DX\nMOVL $-1, BX\nBZHIL DX, BX, DX\nKMOVW DX, K1\nMOVQ y+40(FP), BX")
+	for t := range 9 {
+		g.block("LOAD_NINE", func() { g.ins("VMOVUPS (BX), Z%d\nADDQ R10, BX", 1+t) })
+	}
+	g.ins("TESTQ R8, R8\nJZ row\nVMOVUPS 32(R8), Z10\nADDQ $64, R8")
+	g.label("row")
+	g.ins("MOVQ n+0(FP), CX\nMOVQ x+24(FP), SI\nMOVQ d+56(FP), DI\nLEAQ (SI)(R13*1), AX\nLEAQ (SI)(R13*2), DX")
+	g.label("pixel")
+	g.ins("VPXORD Z0, Z0, Z0")
+	for t := range 9 {
+		g.ins("VFMADD231PS (%s)%s, Z%d, K1, Z0", []string{"SI", "AX", "DX"}[t/3], []string{"", "(R12*1)", "(R12*2)"}[t%3], 1+t)
+	}
+	g.ins("ADDQ R9, SI\nADDQ R9, AX\nADDQ R9, DX\nVADDPS Z10, Z0, Z0\nVMAXPS Z0, Z11, Z0\nVMOVUPS Z0, K1, (DI)\nADDQ R11, DI\nDECQ CX\nJNZ pixel")
+	g.ins("ADDQ $64, x+24(FP)\nADDQ $64, y+40(FP)\nADDQ $64, d+56(FP)\nSUBQ $16, channels+72(FP)\nJGT group")
 	g.end()
 }
 

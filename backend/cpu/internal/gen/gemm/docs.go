@@ -49,6 +49,7 @@ var docs = map[string]string{
 	"STORE_PIXELS":                 "is STORE_PIXEL of some pixels.",
 	"LOAD_WINDOW_ARGS":             "loads the arguments of Windows: CX is n, AX taps, R8 at, SI x, R9 xs, BX y, R10 ys, DI d, R11 ds; K1 and K2 mask the channels.",
 	"LOAD_DEPTHWISE_TAP":           "loads 32 channels of the next tap's kernel to Z8 and Z9, and its distance to BX.",
+	"LOAD_NINE":                    "loads a tap's kernel and points BX to the next one.",
 	"SMALL_CHANNEL_AVX2":           "computes some pixels at a time of sixteen channels.",
 	"ZERO_PIXELS":                  "clears the sums of some pixels.",
 	"ADD_BIAS":                     "adds the bias to some pixels, and takes the maximum with Y15.",
