@@ -66,7 +66,7 @@ func TestQuantizedAlgorithms(t *testing.T) {
 // hand over floats, on every instruction set and with any number of workers.
 func TestRequantize(t *testing.T) {
 	type layer struct {
-		window, outs, stride int
+		window, outs, stride int // outs 0: a depthwise convolution
 		epilogue             func(rec func(c op.Code, args ...*ir.Value) *ir.Value, y, bias *ir.Value) *ir.Value
 	}
 	none := func(_ func(op.Code, ...*ir.Value) *ir.Value, y, _ *ir.Value) *ir.Value { return y }
@@ -81,6 +81,7 @@ func TestRequantize(t *testing.T) {
 	nets := [][]layer{
 		{{3, 16, 1, relu}, {3, 16, 1, bias}, {1, 24, 1, silu}, {3, 7, 2, relu}, {1, 5, 1, none}},
 		{{1, 3, 1, none}, {3, 40, 2, none}, {3, 33, 1, relu}, {1, 4, 1, relu}},
+		{{3, 0, 1, relu}, {1, 40, 1, relu}, {3, 0, 1, relu}, {3, 0, 2, bias}, {2, 0, 1, silu}, {1, 4, 1, none}},
 	}
 	isatest.ForEach(t, func(t *testing.T) {
 		for n, net := range nets {
@@ -99,8 +100,12 @@ func TestRequantize(t *testing.T) {
 					for i, l := range net {
 						pad := l.window / 2
 						attr := op.Attr{Stride: []int{l.stride, l.stride}, Dilation: []int{1, 1}, Low: []int{pad, pad}, High: []int{pad, pad}}
-						kernel := randomArray(rng, dtype.Int8, l.window, l.window, channels, l.outs)
-						scales := arrayOf(dtype.Float32, op.Shape{l.outs}, func(i int) float64 { return 100 + float64(i) })
+						outs, inner := l.outs, channels
+						if outs == 0 {
+							outs, inner, attr.Groups = channels, 1, channels
+						}
+						kernel := randomArray(rng, dtype.Int8, l.window, l.window, inner, outs)
+						scales := arrayOf(dtype.Float32, op.Shape{outs}, func(i int) float64 { return 100 + float64(i) })
 						scale, zero := arrayOf(dtype.Float32, op.Shape{}, func(int) float64 { return 40 }), arrayOf(dtype.Int8, op.Shape{}, func(int) float64 {
 							if i == 1 {
 								return -128 // as behind a ReLU
@@ -108,8 +113,8 @@ func TestRequantize(t *testing.T) {
 							return float64(17*i - 120)
 						})
 						y := record(t, g, op.QuantizedConv, attr, x, input(kernel), input(scales), input(scale), input(zero))
-						x = l.epilogue(rec, y, input(randomArray(rng, d, l.outs)))
-						channels = l.outs
+						x = l.epilogue(rec, y, input(randomArray(rng, d, outs)))
+						channels = outs
 					}
 					g.Output(x, -1)
 					if err := ir.Optimize(g, ir.Options{Check: true, Skip: skip}); err != nil {

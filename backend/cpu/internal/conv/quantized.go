@@ -238,12 +238,16 @@ func (k *quantizedConv) Run(r *exec.Run) {
 // fillRescales computes the factors of sums, and repeats them.
 func (k *quantizedConv) fillRescales(r *exec.Run) {
 	rescales, scales, scale := k.rescales(r), lanes.ViewOf[float32](r.Values[k.scales], k.outs), k.inputScale(r)
-	for i := range rescales {
-		if i < k.outs {
-			rescales[i] = 1 / (scales[i] * scale)
-		} else {
-			rescales[i] = rescales[i-k.outs]
-		}
+	for i, s := range scales {
+		rescales[i] = 1 / (s * scale)
+	}
+	repeatFirst(rescales, k.outs)
+}
+
+// repeatFirst repeats the first n elements.
+func repeatFirst(x []float32, n int) {
+	for ; n > 0 && n < len(x); n *= 2 {
+		copy(x[n:], x[:n])
 	}
 }
 
@@ -376,22 +380,29 @@ func copyBytes(to, x []byte, offset int) {
 		copy(to, x)
 		return
 	}
+	const signs = 0x8080808080808080
 	x = x[:len(to)]
-	for len(to) >= 8 {
-		binary.LittleEndian.PutUint64(to, binary.LittleEndian.Uint64(x)^0x8080808080808080)
-		to, x = to[8:], x[8:]
+	i := 0
+	for ; i+32 <= len(to); i += 32 {
+		a, b := (*[4]uint64)(unsafe.Pointer(&x[i])), (*[4]uint64)(unsafe.Pointer(&to[i]))
+		b[0], b[1], b[2], b[3] = a[0]^signs, a[1]^signs, a[2]^signs, a[3]^signs
 	}
-	for i, b := range x {
-		to[i] = b ^ 0x80
+	for ; i+8 <= len(to); i += 8 {
+		*(*uint64)(unsafe.Pointer(&to[i])) = *(*uint64)(unsafe.Pointer(&x[i])) ^ signs
+	}
+	for ; i < len(to); i++ {
+		to[i] = x[i] ^ 0x80
 	}
 }
 
 func fillBytes(to []byte, x byte) {
-	if len(to) > 0 {
-		to[0] = x
+	all := uint64(x) * 0x0101010101010101
+	for len(to) >= 8 {
+		binary.LittleEndian.PutUint64(to, all)
+		to = to[8:]
 	}
-	for n := 1; n < len(to); n *= 2 {
-		copy(to[n:], to[:n])
+	for i := range to {
+		to[i] = x
 	}
 }
 
@@ -447,20 +458,18 @@ func (k *quantizedConv) fillBiases(r *exec.Run) {
 	if k.bias < 0 {
 		return
 	}
-	to, from := k.biases(r), lanes.ViewOf[float32](r.Values[k.bias], k.outs)
-	for n := copy(to, from); n < len(to); n *= 2 {
-		copy(to[n:], to[:n])
-	}
+	to := k.biases(r)
+	repeatFirst(to, copy(to, lanes.ViewOf[float32](r.Values[k.bias], k.outs)))
 }
 
 func (k *quantizedConv) biases(r *exec.Run) []float32 {
 	return lanes.ViewOf[float32](r.Shared[4*k.period:], k.period)
 }
 
-// storeAtOnce quantizes the sums of n pixels in one loop, and reports whether it can. A ReLU
-// is a lower bound of 0, which NaN becomes, too, so the zero point must be the integer that
-// NaN becomes without.
-func (k *quantizedConv) storeAtOnce(r *exec.Run, w *exec.Worker, pixel, n int) bool {
+// storeAtOnce quantizes the sums of n pixels, int32 or exact in float32, in one loop, and reports
+// whether it can. A ReLU is a lower bound of 0, which NaN becomes, too, so the zero point must be
+// the integer that NaN becomes without.
+func (k *quantizedConv) storeAtOnce(r *exec.Run, w *exec.Worker, pixel, n int, exact bool) bool {
 	set := vec.Current()
 	if k.bias < 0 || set == nil {
 		return false
@@ -473,15 +482,19 @@ func (k *quantizedConv) storeAtOnce(r *exec.Run, w *exec.Worker, pixel, n int) b
 	rescales, biases := k.rescales(r), k.biases(r)
 	dst := r.Values[k.dst][pixel*k.outs:][:n*k.outs]
 	k.eachRun(len(dst), func(at, to, sums, channel int) {
-		x := lanes.ViewOf[int32](w.Scratch[k.atSums+4*sums:], to-at)
-		set.RequantizeI32(dst[at:to], x, rescales[channel:], biases[channel:], scale, low, high, zero)
+		x := w.Scratch[k.atSums+4*sums:]
+		if exact {
+			set.RequantizeF32(dst[at:to], lanes.ViewOf[float32](x, to-at), rescales[channel:], biases[channel:], scale, low, high, zero)
+			return
+		}
+		set.RequantizeI32(dst[at:to], lanes.ViewOf[int32](x, to-at), rescales[channel:], biases[channel:], scale, low, high, zero)
 	})
 	return true
 }
 
 // store rescales the sums of n pixels and stores them, or what follows.
 func (k *quantizedConv) store(r *exec.Run, w *exec.Worker, pixel, n int) {
-	if k.requantize && k.storeAtOnce(r, w, pixel, n) {
+	if k.requantize && k.storeAtOnce(r, w, pixel, n, false) {
 		return
 	}
 	values, product := k.valuesOf(r, w, pixel, n)
@@ -558,7 +571,7 @@ func (k *quantizedConv) rescale(r *exec.Run, w *exec.Worker, values []float32) {
 func (k *quantizedConv) eachRun(n int, f func(at, to, sums, channel int)) {
 	// Columns of a group, or of pixels side by side, are contiguous in the result.
 	width := k.side * k.outsPerGroup
-	if width == k.ld {
+	if k.side*k.outs == k.ld {
 		for at := 0; at < n; at += k.period {
 			f(at, min(at+k.period, n), at, 0)
 		}

@@ -16,15 +16,18 @@ import (
 // quantizedDepthwise is an op.QuantizedConv with one kernel for each channel. Instructions
 // that multiply bytes add products of neighbouring bytes, which are other channels here. But
 // float32 holds the sums of exactWindow products exactly, whatever their order. So the rows
-// of a chunk are integers in float32, less the zero point, with zeros around them, and the
-// sums are those of the vector loop of depthwise convolutions.
+// of a chunk are integers in float32, and the sums are those of the vector loop of depthwise
+// convolutions. A row loop adds what the zero point contributes to each sum, as its bias; for
+// the others the zero point is subtracted from the integers.
 type quantizedDepthwise struct {
 	*quantizedConv
-	loop      gemm.Windows // or nil: in Go
-	places    []int64      // of the elements of a window, in staged rows and in the kernels
-	kernelRow int          // bytes of the kernels of an element of the window
-	atKernels int          // in shared memory
-	atBytes   int          // in scratch memory: a quantized row
+	row       gemm.DepthwiseRow // or nil
+	loop      gemm.Windows      // if row is nil; or nil: in Go
+	places    []int64           // of the elements of a window, in staged rows and in the kernels
+	kernelRow int               // bytes of the kernels of an element of the window
+	atKernels int               // in shared memory
+	atZeros   int               // in shared memory: what the zero point contributes, as a row's bias
+	atBytes   int               // in scratch memory: a quantized row
 	task      depthwiseRows
 }
 
@@ -39,7 +42,10 @@ func newQuantizedDepthwise(b *exec.Builder, v *ir.Value, c *quantizedConv) exec.
 	k := &quantizedDepthwise{quantizedConv: c, kernelRow: 4 * tiling.RoundUp(c.channels, window.VectorChannels)}
 	k.task.quantizedDepthwise = k
 	if set := gemm.Current(); set != nil {
-		k.loop = set.Depthwise
+		k.row, k.loop = set.DepthwiseRow, set.Depthwise
+		if set.DepthwiseNine != nil && k.Size == [3]int{1, 3, 3} {
+			k.row = set.DepthwiseNine
+		}
 	}
 	k.side, k.set, k.wide = 1, gemm.PortableBytes, 4
 	k.layTaps()
@@ -50,8 +56,9 @@ func newQuantizedDepthwise(b *exec.Builder, v *ir.Value, c *quantizedConv) exec.
 	k.ld = k.outs
 	k.period = k.outs * max(512/max(k.outs, 1), 1)
 	k.atKernels = tiling.RoundUp(2*4*k.period, 64)
-	k.bias, k.relu = -1, false
-	b.ReserveShared(k.atKernels + k.WindowSize*k.kernelRow)
+	k.bias, k.relu = biasOf(b, v)
+	k.atZeros = k.atKernels + k.WindowSize*k.kernelRow
+	b.ReserveShared(k.atZeros + 4*rowBias + k.kernelRow)
 	// Loops read whole vectors of channels.
 	var scratch tiling.Layout
 	k.atPixels = scratch.Take(4 * (k.staged(k.rows) + window.VectorChannels))
@@ -71,13 +78,27 @@ func (k *quantizedDepthwise) Run(r *exec.Run) {
 		return
 	}
 	k.fillRescales(r)
-	w := lanes.ViewOf[int8](r.Values[k.b], k.WindowSize*k.outs)
+	k.fillBiases(r)
+	row := lanes.ViewOf[float32](r.Shared[k.atZeros:], rowBias+k.kernelRow/4)
+	zeros, zero, set := row[rowBias:], float32(k.zeroPoint(r)), vec.Current()
+	for i := range rowBias {
+		row[i] = negativeInf
+	}
+	clear(zeros)
 	for t := range k.WindowSize {
 		to := lanes.ViewOf[float32](r.Shared[k.atKernels+t*k.kernelRow:], k.kernelRow/4)
-		for c, x := range w[t*k.outs:][:k.outs] {
-			to[c] = float32(x)
-		}
+		lanes.ToF32(to[:k.outs], r.Values[k.b][t*k.outs:][:k.outs], dtype.Int8)
 		clear(to[k.outs:])
+		if set != nil {
+			set.Add(zeros, zeros, to)
+			continue
+		}
+		for c, x := range to {
+			zeros[c] += x
+		}
+	}
+	for c, x := range zeros {
+		zeros[c] = float32(-zero * x) // all are integers that float32 holds
 	}
 	r.Parallel(&k.task, k.Batch*k.Out[0]*tiling.CeilDiv(k.Out[1], k.rows), k.macs()/16+k.Batch*k.OutSize*k.outs)
 }
@@ -91,6 +112,9 @@ func (k *depthwiseRows) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		for x := 0; x < k.Out[2]; x += k.strip {
 			n := min(k.strip, k.Out[2]-x)
 			k.floatSums(r, w, y*k.Stride[1]*k.pitch+x*k.Stride[2]*k.channels, n)
+			if k.requantize && k.storeAtOnce(r, w, pixel+x, n, true) {
+				continue
+			}
 			values, product := k.valuesOf(r, w, pixel+x, n)
 			k.rescaleFloats(r, w, values)
 			k.storeValues(r, w, (pixel+x)*k.outs, values, product)
@@ -98,38 +122,50 @@ func (k *depthwiseRows) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	}
 }
 
-// stageFloats is stage for integers in float32, less the zero point.
+// stageFloats is stage for integers in float32.
 func (k *quantizedDepthwise) stageFloats(r *exec.Run, w *exec.Worker, image, z, first int) {
 	scale, zero, size := k.inputScale(r), k.zeroPoint(r), k.from.Size()
+	padding := float32(0)
+	if k.row != nil {
+		padding = float32(zero)
+	}
 	k.eachStaged(image, z, first, func(row, lo, hi, at int) {
 		to := lanes.ViewOf[float32](w.Scratch[k.atPixels+4*row:], k.pitch)
-		clear(to[:lo])
-		clear(to[hi:])
+		fillFloats(to[:lo], padding)
+		fillFloats(to[hi:], padding)
 		to = to[lo:hi]
 		if len(to) == 0 {
 			return
 		}
-		bytes := w.Scratch[k.atBytes:][:len(to)] // with 128 added
-		if k.from == dtype.Int8 {
-			copyBytes(bytes, r.Values[k.a][at:], 128)
-		} else {
-			k.quantize(w, bytes, r.Values[k.a][at*size:], scale, zero, 128)
+		bytes := r.Values[k.a][at*size:]
+		if k.from != dtype.Int8 {
+			bytes = w.Scratch[k.atBytes:]
+			k.quantize(w, bytes[:len(to)], r.Values[k.a][at*size:], scale, zero, 0)
 		}
-		if v := vec.Current(); v != nil {
-			v.FromU8(to, bytes)
-			v.AddScalar(to, to, float32(-128-zero))
-			return
-		}
-		for i, x := range bytes {
-			to[i] = float32(int32(x) - 128 - zero)
+		lanes.ToF32(to, bytes[:len(to)], dtype.Int8)
+		if k.row == nil {
+			lanes.AddScalar(to, float32(-zero))
 		}
 	})
+}
+
+func fillFloats(to []float32, x float32) {
+	const first = 16
+	for i := range min(first, len(to)) {
+		to[i] = x
+	}
+	repeatFirst(to, first)
 }
 
 // floatSums computes the sums of n pixels whose first window lies at some offset of the
 // staged rows.
 func (k *quantizedDepthwise) floatSums(r *exec.Run, w *exec.Worker, offset, n int) {
 	step := k.Stride[2] * k.channels
+	if k.row != nil {
+		k.row(n, len(k.taps), unsafe.Pointer(&k.places[0]), unsafe.Pointer(&w.Scratch[k.atPixels+4*offset]), 4*step,
+			unsafe.Pointer(&r.Shared[k.atKernels]), unsafe.Pointer(&r.Shared[k.atZeros]), unsafe.Pointer(&w.Scratch[k.atSums]), 4*k.outs, k.channels)
+		return
+	}
 	if k.loop != nil {
 		for c := 0; c < k.channels; c += window.VectorChannels {
 			mask := uint(1)<<min(window.VectorChannels, k.channels-c) - 1

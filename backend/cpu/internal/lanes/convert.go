@@ -18,6 +18,9 @@ func ToF32(dst []float32, src []byte, d dtype.DType) {
 		case dtype.Uint8:
 			v.FromU8(dst, src)
 			return
+		case dtype.Int8:
+			v.FromI8(dst, src)
+			return
 		case dtype.Int32:
 			v.FromI32(dst, dtype.View[int32](src))
 			return

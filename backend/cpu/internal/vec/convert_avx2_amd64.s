@@ -3,6 +3,18 @@
 #include "textflag.h"
 #include "macros_avx2_amd64.h"
 
+// ARGS_DST_A_B_C_S_LO_HI_Z loads the arguments that its name has, and n.
+#define ARGS_DST_A_B_C_S_LO_HI_Z \
+	MOVQ dst+0(FP), DI; \
+	MOVQ a+8(FP), SI; \
+	MOVQ b+16(FP), DX; \
+	MOVQ c+24(FP), R8; \
+	VBROADCASTSS s+32(FP), Y12; \
+	VBROADCASTSS lo+36(FP), Y13; \
+	VBROADCASTSS hi+40(FP), Y14; \
+	VBROADCASTSS z+44(FP), Y15; \
+	MOVQ n+48(FP), CX
+
 // LOAD_REST_F16 loads the remaining elements through the stack.
 #define LOAD_REST_F16(to) \
 	VMOVUPS convert<>+0(SB), to; \
@@ -55,6 +67,24 @@ TEXT ·f32FromU8AVX2(SB), NOSPLIT, $64-24
 	VMOVUPS Y0, 32(SP)
 	COPY_IN_8(copy1)
 	VPMOVZXBD 32(SP), Y0
+	VCVTDQ2PS Y0, Y0
+	STORE_RESULT_F32_REST(copy2)
+done:
+	RETURN
+
+// f32FromI8: dst[i] = float32(a[i]), exactly
+// func f32FromI8AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
+TEXT ·f32FromI8AVX2(SB), NOSPLIT, $64-24
+	ARGS_DST_A
+	LOOP
+	VPMOVSXBD (SI)(AX*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	LOOP_END
+	VMOVUPS convert<>+0(SB), Y0
+	VMOVUPS Y0, 32(SP)
+	COPY_IN_8(copy1)
+	VPMOVSXBD 32(SP), Y0
 	VCVTDQ2PS Y0, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
@@ -127,6 +157,14 @@ TEXT ·bf16FromF32AVX2(SB), NOSPLIT, $64-24
 done:
 	RETURN
 
+// QUANTIZE rounds a vector, times a number and between two others, to integers, and adds one.
+#define QUANTIZE \
+	VMULPS Y12, Y0, Y0; \
+	VMAXPS Y13, Y0, Y0; \
+	VMINPS Y14, Y0, Y0; \
+	VCVTPS2DQ Y0, Y0; \
+	VPADDD Y15, Y0, Y0
+
 // STORE_BYTES stores the low bytes of lanes.
 #define STORE_BYTES(to) \
 	VPAND convert<>+128(SB), Y0, Y0; \
@@ -147,19 +185,11 @@ TEXT ·quantizeAVX2(SB), NOSPLIT, $192-40
 	MOVQ n+32(FP), CX
 	LOOP
 	VMOVUPS (SI)(AX*4), Y0
-	VMULPS Y12, Y0, Y0
-	VMAXPS Y13, Y0, Y0
-	VMINPS Y14, Y0, Y0
-	VCVTPS2DQ Y0, Y0
-	VPADDD Y15, Y0, Y0
+	QUANTIZE
 	STORE_BYTES((DI)(AX*1))
 	LOOP_END
 	LOAD_REST_F32(Y0, 32, SI, copy1)
-	VMULPS Y12, Y0, Y0
-	VMAXPS Y13, Y0, Y0
-	VMINPS Y14, Y0, Y0
-	VCVTPS2DQ Y0, Y0
-	VPADDD Y15, Y0, Y0
+	QUANTIZE
 	STORE_BYTES((SP))
 	COPY_OUT_8(copy2)
 done:
@@ -168,15 +198,7 @@ done:
 // requantizeI32: dst[i] = byte(int32(min(max((float32(a[i])*b[i]+c[i])*s, lo), hi), to nearest even) + z), lo of NaN
 // func requantizeI32AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
 TEXT ·requantizeI32AVX2(SB), NOSPLIT, $256-56
-	MOVQ dst+0(FP), DI
-	MOVQ a+8(FP), SI
-	MOVQ b+16(FP), DX
-	MOVQ c+24(FP), R8
-	VBROADCASTSS s+32(FP), Y12
-	VBROADCASTSS lo+36(FP), Y13
-	VBROADCASTSS hi+40(FP), Y14
-	VBROADCASTSS z+44(FP), Y15
-	MOVQ n+48(FP), CX
+	ARGS_DST_A_B_C_S_LO_HI_Z
 	LOOP
 	VMOVUPS (DX)(AX*4), Y1
 	VMOVUPS (SI)(AX*4), Y0
@@ -184,11 +206,7 @@ TEXT ·requantizeI32AVX2(SB), NOSPLIT, $256-56
 	VMULPS Y1, Y0, Y0
 	VMOVUPS (R8)(AX*4), Y1
 	VADDPS Y1, Y0, Y0
-	VMULPS Y12, Y0, Y0
-	VMAXPS Y13, Y0, Y0
-	VMINPS Y14, Y0, Y0
-	VCVTPS2DQ Y0, Y0
-	VPADDD Y15, Y0, Y0
+	QUANTIZE
 	STORE_BYTES((DI)(AX*1))
 	LOOP_END
 	LOAD_REST_F32(Y1, 64, DX, copy1)
@@ -200,11 +218,31 @@ TEXT ·requantizeI32AVX2(SB), NOSPLIT, $256-56
 	VMULPS Y1, Y0, Y0
 	LOAD_REST_F32(Y1, 96, R8, copy3)
 	VADDPS Y1, Y0, Y0
-	VMULPS Y12, Y0, Y0
-	VMAXPS Y13, Y0, Y0
-	VMINPS Y14, Y0, Y0
-	VCVTPS2DQ Y0, Y0
-	VPADDD Y15, Y0, Y0
+	QUANTIZE
+	STORE_BYTES((SP))
+	COPY_OUT_8(copy4)
+done:
+	RETURN
+
+// requantizeF32: dst[i] = byte(int32(min(max((a[i]*b[i]+c[i])*s, lo), hi), to nearest even) + z), lo of NaN
+// func requantizeF32AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
+TEXT ·requantizeF32AVX2(SB), NOSPLIT, $256-56
+	ARGS_DST_A_B_C_S_LO_HI_Z
+	LOOP
+	VMOVUPS (DX)(AX*4), Y1
+	VMOVUPS (SI)(AX*4), Y0
+	VMULPS Y1, Y0, Y0
+	VMOVUPS (R8)(AX*4), Y1
+	VADDPS Y1, Y0, Y0
+	QUANTIZE
+	STORE_BYTES((DI)(AX*1))
+	LOOP_END
+	LOAD_REST_F32(Y1, 64, DX, copy1)
+	LOAD_REST_F32(Y0, 32, SI, copy2)
+	VMULPS Y1, Y0, Y0
+	LOAD_REST_F32(Y1, 96, R8, copy3)
+	VADDPS Y1, Y0, Y0
+	QUANTIZE
 	STORE_BYTES((SP))
 	COPY_OUT_8(copy4)
 done:

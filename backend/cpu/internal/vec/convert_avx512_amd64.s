@@ -3,6 +3,18 @@
 #include "textflag.h"
 #include "macros_avx512_amd64.h"
 
+// ARGS_DST_A_B_C_S_LO_HI_Z loads the arguments that its name has, and n.
+#define ARGS_DST_A_B_C_S_LO_HI_Z \
+	MOVQ dst+0(FP), DI; \
+	MOVQ a+8(FP), SI; \
+	MOVQ b+16(FP), DX; \
+	MOVQ c+24(FP), R8; \
+	VBROADCASTSS s+32(FP), Z12; \
+	VBROADCASTSS lo+36(FP), Z13; \
+	VBROADCASTSS hi+40(FP), Z14; \
+	VBROADCASTSS z+44(FP), Z15; \
+	MOVQ n+48(FP), CX
+
 // f32FromF16: dst[i] = float32(a[i]), exactly
 // func f32FromF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·f32FromF16AVX512(SB), NOSPLIT, $0-24
@@ -39,6 +51,21 @@ TEXT ·f32FromU8AVX512(SB), NOSPLIT, $0-24
 	VMOVUPS Z0, (DI)(AX*4)
 	LOOP_END
 	VPMOVZXBD.Z (SI)(AX*1), K7, Z0
+	VCVTDQ2PS Z0, Z0
+	VMOVUPS Z0, K7, (DI)(AX*4)
+done:
+	RETURN
+
+// f32FromI8: dst[i] = float32(a[i]), exactly
+// func f32FromI8AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+TEXT ·f32FromI8AVX512(SB), NOSPLIT, $0-24
+	ARGS_DST_A
+	LOOP
+	VPMOVSXBD (SI)(AX*1), Z0
+	VCVTDQ2PS Z0, Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	LOOP_END
+	VPMOVSXBD.Z (SI)(AX*1), K7, Z0
 	VCVTDQ2PS Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
@@ -101,6 +128,14 @@ TEXT ·bf16FromF32AVX512(SB), NOSPLIT, $0-24
 done:
 	RETURN
 
+// QUANTIZE rounds a vector, times a number and between two others, to integers, and adds one.
+#define QUANTIZE \
+	VMULPS Z12, Z0, Z0; \
+	VMAXPS Z13, Z0, Z0; \
+	VMINPS Z14, Z0, Z0; \
+	VCVTPS2DQ Z0, Z0; \
+	VPADDD Z15, Z0, Z0
+
 // quantize: dst[i] = byte(int32(min(max(a[i]*s, lo), hi), to nearest even) + z), lo of NaN
 // func quantizeAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
 TEXT ·quantizeAVX512(SB), NOSPLIT, $0-40
@@ -113,19 +148,11 @@ TEXT ·quantizeAVX512(SB), NOSPLIT, $0-40
 	MOVQ n+32(FP), CX
 	LOOP
 	VMOVUPS (SI)(AX*4), Z0
-	VMULPS Z12, Z0, Z0
-	VMAXPS Z13, Z0, Z0
-	VMINPS Z14, Z0, Z0
-	VCVTPS2DQ Z0, Z0
-	VPADDD Z15, Z0, Z0
+	QUANTIZE
 	VPMOVDB Z0, (DI)(AX*1)
 	LOOP_END
 	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VMULPS Z12, Z0, Z0
-	VMAXPS Z13, Z0, Z0
-	VMINPS Z14, Z0, Z0
-	VCVTPS2DQ Z0, Z0
-	VPADDD Z15, Z0, Z0
+	QUANTIZE
 	VPMOVDB Z0, K7, (DI)(AX*1)
 done:
 	RETURN
@@ -133,15 +160,7 @@ done:
 // requantizeI32: dst[i] = byte(int32(min(max((float32(a[i])*b[i]+c[i])*s, lo), hi), to nearest even) + z), lo of NaN
 // func requantizeI32AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
 TEXT ·requantizeI32AVX512(SB), NOSPLIT, $0-56
-	MOVQ dst+0(FP), DI
-	MOVQ a+8(FP), SI
-	MOVQ b+16(FP), DX
-	MOVQ c+24(FP), R8
-	VBROADCASTSS s+32(FP), Z12
-	VBROADCASTSS lo+36(FP), Z13
-	VBROADCASTSS hi+40(FP), Z14
-	VBROADCASTSS z+44(FP), Z15
-	MOVQ n+48(FP), CX
+	ARGS_DST_A_B_C_S_LO_HI_Z
 	LOOP
 	VMOVUPS (DX)(AX*4), Z1
 	VMOVUPS (SI)(AX*4), Z0
@@ -149,11 +168,7 @@ TEXT ·requantizeI32AVX512(SB), NOSPLIT, $0-56
 	VMULPS Z1, Z0, Z0
 	VMOVUPS (R8)(AX*4), Z1
 	VADDPS Z1, Z0, Z0
-	VMULPS Z12, Z0, Z0
-	VMAXPS Z13, Z0, Z0
-	VMINPS Z14, Z0, Z0
-	VCVTPS2DQ Z0, Z0
-	VPADDD Z15, Z0, Z0
+	QUANTIZE
 	VPMOVDB Z0, (DI)(AX*1)
 	LOOP_END
 	VMOVUPS.Z (DX)(AX*4), K7, Z1
@@ -162,11 +177,30 @@ TEXT ·requantizeI32AVX512(SB), NOSPLIT, $0-56
 	VMULPS Z1, Z0, Z0
 	VMOVUPS.Z (R8)(AX*4), K7, Z1
 	VADDPS Z1, Z0, Z0
-	VMULPS Z12, Z0, Z0
-	VMAXPS Z13, Z0, Z0
-	VMINPS Z14, Z0, Z0
-	VCVTPS2DQ Z0, Z0
-	VPADDD Z15, Z0, Z0
+	QUANTIZE
+	VPMOVDB Z0, K7, (DI)(AX*1)
+done:
+	RETURN
+
+// requantizeF32: dst[i] = byte(int32(min(max((a[i]*b[i]+c[i])*s, lo), hi), to nearest even) + z), lo of NaN
+// func requantizeF32AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
+TEXT ·requantizeF32AVX512(SB), NOSPLIT, $0-56
+	ARGS_DST_A_B_C_S_LO_HI_Z
+	LOOP
+	VMOVUPS (DX)(AX*4), Z1
+	VMOVUPS (SI)(AX*4), Z0
+	VMULPS Z1, Z0, Z0
+	VMOVUPS (R8)(AX*4), Z1
+	VADDPS Z1, Z0, Z0
+	QUANTIZE
+	VPMOVDB Z0, (DI)(AX*1)
+	LOOP_END
+	VMOVUPS.Z (DX)(AX*4), K7, Z1
+	VMOVUPS.Z (SI)(AX*4), K7, Z0
+	VMULPS Z1, Z0, Z0
+	VMOVUPS.Z (R8)(AX*4), K7, Z1
+	VADDPS Z1, Z0, Z0
+	QUANTIZE
 	VPMOVDB Z0, K7, (DI)(AX*1)
 done:
 	RETURN

@@ -3,6 +3,22 @@
 #include "textflag.h"
 #include "macros_neon_arm64.h"
 
+// ARGS_DST_A_B_C_S_LO_HI_Z loads the arguments that its name has, and n.
+#define ARGS_DST_A_B_C_S_LO_HI_Z \
+	MOVD dst+0(FP), R0; \
+	MOVD a+8(FP), R1; \
+	MOVD b+16(FP), R2; \
+	MOVD c+24(FP), R3; \
+	FMOVS s+32(FP), F12; \
+	VDUP V12.S[0], V12.S4; \
+	FMOVS lo+36(FP), F13; \
+	VDUP V13.S[0], V13.S4; \
+	FMOVS hi+40(FP), F14; \
+	VDUP V14.S[0], V14.S4; \
+	FMOVS z+44(FP), F15; \
+	VDUP V15.S[0], V15.S4; \
+	MOVD n+48(FP), R8
+
 // F32_FROM_F16_VECTOR is what f32FromF16 does to a vector: dst[i] = float32(a[i]), exactly.
 #define F32_FROM_F16_VECTOR(off) \
 	FMOVD off(R1), F0; \
@@ -105,6 +121,40 @@ TEXT ·f32FromU8NEON(SB), NOSPLIT, $0-24
 done:
 	RET
 
+// F32_FROM_I8_VECTOR is what f32FromI8 does to a vector: dst[i] = float32(a[i]), exactly.
+#define F32_FROM_I8_VECTOR(off) \
+	FMOVS off(R1), F0; \
+	SSHLL_H8(0, 0); \
+	SSHLL_S4(0, 0); \
+	SCVTF_S4(0, 0); \
+	FMOVQ F0, (4*off)(R0)
+
+// f32FromI8: dst[i] = float32(a[i]), exactly
+// func f32FromI8NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
+TEXT ·f32FromI8NEON(SB), NOSPLIT, $0-24
+	ARGS_DST_A
+	LOOP_OF_FOUR
+	F32_FROM_I8_VECTOR(0)
+	F32_FROM_I8_VECTOR(4)
+	F32_FROM_I8_VECTOR(8)
+	F32_FROM_I8_VECTOR(12)
+	ADVANCE_41(16)
+	LOOP_OF_ONE
+	F32_FROM_I8_VECTOR(0)
+	ADVANCE_41(4)
+	LOOP_OF_REST
+	MOVBU (R1), R15
+	FMOVS R15, F0
+	SSHLL_H8(0, 0)
+	SSHLL_S4(0, 0)
+	SCVTF_S4(0, 0)
+	VST1 V0.S[0], (R0)
+	ADVANCE_41(1)
+	SUBS $1, R8
+	BNE last
+done:
+	RET
+
 // F32_FROM_I32_VECTOR is what f32FromI32 does to a vector: dst[i] = float32(a[i]), to nearest even.
 #define F32_FROM_I32_VECTOR(off) \
 	FMOVQ off(R1), F0; \
@@ -195,6 +245,16 @@ loop:
 done:
 	RET
 
+// QUANTIZE rounds a vector, times a number and between two others, to integers, and adds one.
+#define QUANTIZE \
+	FMUL_S4(12, 0, 0); \
+	FCMGT_S4(13, 0, 28); \
+	VBIF V28.B16, V13.B16, V0.B16; \
+	FCMGT_S4(0, 14, 28); \
+	VBIF V28.B16, V14.B16, V0.B16; \
+	FCVTNS_S4(0, 0); \
+	VADD V15.S4, V0.S4, V0.S4
+
 // quantize: dst[i] = byte(int32(min(max(a[i]*s, lo), hi), to nearest even) + z), lo of NaN
 // func quantizeNEON(dst unsafe.Pointer, a unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
 TEXT ·quantizeNEON(SB), NOSPLIT, $0-40
@@ -213,26 +273,14 @@ TEXT ·quantizeNEON(SB), NOSPLIT, $0-40
 	BLT rest
 loop:
 	FMOVQ (R1), F0
-	FMUL_S4(12, 0, 0)
-	FCMGT_S4(13, 0, 28)
-	VBIF V28.B16, V13.B16, V0.B16
-	FCMGT_S4(0, 14, 28)
-	VBIF V28.B16, V14.B16, V0.B16
-	FCVTNS_S4(0, 0)
-	VADD V15.S4, V0.S4, V0.S4
+	QUANTIZE
 	XTN_H4(0, 28)
 	XTN_B8(28, 28)
 	FMOVS F28, (R0)
 	ADVANCE_14(4)
 	LOOP_OF_REST
 	FMOVS (R1), F0
-	FMUL_S4(12, 0, 0)
-	FCMGT_S4(13, 0, 28)
-	VBIF V28.B16, V13.B16, V0.B16
-	FCMGT_S4(0, 14, 28)
-	VBIF V28.B16, V14.B16, V0.B16
-	FCVTNS_S4(0, 0)
-	VADD V15.S4, V0.S4, V0.S4
+	QUANTIZE
 	XTN_H4(0, 28)
 	XTN_B8(28, 28)
 	VST1 V28.B[0], (R0)
@@ -251,19 +299,7 @@ done:
 // requantizeI32: dst[i] = byte(int32(min(max((float32(a[i])*b[i]+c[i])*s, lo), hi), to nearest even) + z), lo of NaN
 // func requantizeI32NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
 TEXT ·requantizeI32NEON(SB), NOSPLIT, $0-56
-	MOVD dst+0(FP), R0
-	MOVD a+8(FP), R1
-	MOVD b+16(FP), R2
-	MOVD c+24(FP), R3
-	FMOVS s+32(FP), F12
-	VDUP V12.S[0], V12.S4
-	FMOVS lo+36(FP), F13
-	VDUP V13.S[0], V13.S4
-	FMOVS hi+40(FP), F14
-	VDUP V14.S[0], V14.S4
-	FMOVS z+44(FP), F15
-	VDUP V15.S[0], V15.S4
-	MOVD n+48(FP), R8
+	ARGS_DST_A_B_C_S_LO_HI_Z
 	SUBS $4, R8
 	BLT rest
 loop:
@@ -273,13 +309,7 @@ loop:
 	FMUL_S4(1, 0, 0)
 	FMOVQ (R3), F1
 	FADD_S4(1, 0, 0)
-	FMUL_S4(12, 0, 0)
-	FCMGT_S4(13, 0, 28)
-	VBIF V28.B16, V13.B16, V0.B16
-	FCMGT_S4(0, 14, 28)
-	VBIF V28.B16, V14.B16, V0.B16
-	FCVTNS_S4(0, 0)
-	VADD V15.S4, V0.S4, V0.S4
+	QUANTIZE
 	XTN_H4(0, 28)
 	XTN_B8(28, 28)
 	FMOVS F28, (R0)
@@ -291,13 +321,40 @@ loop:
 	FMUL_S4(1, 0, 0)
 	FMOVS (R3), F1
 	FADD_S4(1, 0, 0)
-	FMUL_S4(12, 0, 0)
-	FCMGT_S4(13, 0, 28)
-	VBIF V28.B16, V13.B16, V0.B16
-	FCMGT_S4(0, 14, 28)
-	VBIF V28.B16, V14.B16, V0.B16
-	FCVTNS_S4(0, 0)
-	VADD V15.S4, V0.S4, V0.S4
+	QUANTIZE
+	XTN_H4(0, 28)
+	XTN_B8(28, 28)
+	VST1 V28.B[0], (R0)
+	ADVANCE_1444(1)
+	SUBS $1, R8
+	BNE last
+done:
+	RET
+
+// requantizeF32: dst[i] = byte(int32(min(max((a[i]*b[i]+c[i])*s, lo), hi), to nearest even) + z), lo of NaN
+// func requantizeF32NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
+TEXT ·requantizeF32NEON(SB), NOSPLIT, $0-56
+	ARGS_DST_A_B_C_S_LO_HI_Z
+	SUBS $4, R8
+	BLT rest
+loop:
+	FMOVQ (R2), F1
+	FMOVQ (R1), F0
+	FMUL_S4(1, 0, 0)
+	FMOVQ (R3), F1
+	FADD_S4(1, 0, 0)
+	QUANTIZE
+	XTN_H4(0, 28)
+	XTN_B8(28, 28)
+	FMOVS F28, (R0)
+	ADVANCE_1444(4)
+	LOOP_OF_REST
+	FMOVS (R2), F1
+	FMOVS (R1), F0
+	FMUL_S4(1, 0, 0)
+	FMOVS (R3), F1
+	FADD_S4(1, 0, 0)
+	QUANTIZE
 	XTN_H4(0, 28)
 	XTN_B8(28, 28)
 	VST1 V28.B[0], (R0)

@@ -74,6 +74,8 @@ type loops struct {
 	f32FromBF16 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = float32(a[i]), exactly
 	f32FromU8 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
+	// dst[i] = float32(a[i]), exactly
+	f32FromI8 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = float32(a[i]), to nearest even
 	f32FromI32 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = float16(a[i]), to nearest even
@@ -84,6 +86,8 @@ type loops struct {
 	quantize func(dst unsafe.Pointer, a unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
 	// dst[i] = byte(int32(min(max((float32(a[i])*b[i]+c[i])*s, lo), hi), to nearest even) + z), lo of NaN
 	requantizeI32 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
+	// dst[i] = byte(int32(min(max((a[i]*b[i]+c[i])*s, lo), hi), to nearest even) + z), lo of NaN
+	requantizeF32 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
 	// dst[i] = float32(a[i]) * b[i]
 	scaleI32 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 	// dst[i] += float32(a[i])

@@ -112,6 +112,14 @@
 #define SHLL_S4(n, d) \
 	WORD $(0x2e613800|n<<5|d)
 
+// SSHLL_S4 is SSHLL Vd.4S, Vn.4H, #0.
+#define SSHLL_S4(n, d) \
+	WORD $(0x0f10a400|n<<5|d)
+
+// SSHLL_H8 is SSHLL Vd.8H, Vn.8B, #0.
+#define SSHLL_H8(n, d) \
+	WORD $(0x0f08a400|n<<5|d)
+
 // UMAXV_S is UMAXV Sd, Vn.4S.
 #define UMAXV_S(n, d) \
 	WORD $(0x6eb0a800|n<<5|d)

@@ -1,6 +1,7 @@
 package vec
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"testing"
@@ -62,8 +63,8 @@ func TestScaleI32(t *testing.T) {
 	}
 }
 
-// TestRequantizeI32: the bits are those of ScaleI32, a sum and Quantize.
-func TestRequantizeI32(t *testing.T) {
+// TestRequantize: the bits are those of ScaleI32, a sum and Quantize.
+func TestRequantize(t *testing.T) {
 	inf := float32(math.Inf(1))
 	special := []int32{0, 1, -1, math.MaxInt32, math.MinInt32, 1<<24 + 1, -1<<24 - 1, 12345, 70, -33, 250, -600}
 	biases := []float32{0, 0.25, -3.5, 1e9, inf, -inf, float32(math.NaN()), 17.125, -1e-3}
@@ -84,6 +85,16 @@ func TestRequantizeI32(t *testing.T) {
 					if got[i] != want[i] {
 						t.Errorf("element %d, %d·%g+%g: got %d, want %d", i, a[i], b[i], c[i], got[i], want[i])
 					}
+				}
+				// Of integers that float32 holds RequantizeF32 makes the same.
+				for i := range x {
+					x[i] = float32(a[i])
+				}
+				floats := make([]byte, n+1)
+				floats[n] = 77
+				v.RequantizeF32(floats[:n], x, b, c, 0.7, -130, 125, 130)
+				if !bytes.Equal(floats, got) {
+					t.Errorf("of float32: got %d, want %d", floats, got)
 				}
 				if got[n] != 77 {
 					t.Error("writes behind the end")

@@ -107,6 +107,9 @@ func f32FromBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func f32FromU8AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
+func f32FromI8AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
 func f32FromI32AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
@@ -120,6 +123,9 @@ func quantizeAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, lo float32,
 
 //go:noescape
 func requantizeI32AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
+
+//go:noescape
+func requantizeF32AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
 
 //go:noescape
 func scaleI32AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)

@@ -107,6 +107,9 @@ func f32FromBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func f32FromU8NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
+func f32FromI8NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
 func f32FromI32NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
@@ -120,6 +123,9 @@ func quantizeNEON(dst unsafe.Pointer, a unsafe.Pointer, s float32, lo float32, h
 
 //go:noescape
 func requantizeI32NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
+
+//go:noescape
+func requantizeF32NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, lo float32, hi float32, z float32, n int)
 
 //go:noescape
 func scaleI32NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)

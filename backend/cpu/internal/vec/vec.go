@@ -102,6 +102,7 @@ type Set struct {
 	// PlusF16 and PlusBF16 add to dst.
 	PlusF16, PlusBF16 Load
 	FromU8            func(dst []float32, a []uint8)
+	FromI8            func(dst []float32, a []byte) // of int8
 	FromI32           func(dst []float32, a []int32)
 	ScaleI32          func(dst []float32, a []int32, b []float32) // float32(a)·b
 
@@ -112,6 +113,8 @@ type Set struct {
 
 	// RequantizeI32 is Quantize of float32(a)·b + c, each operation rounded.
 	RequantizeI32 func(dst []byte, a []int32, b, c []float32, s, lo, hi float32, z int32)
+	// RequantizeF32 is Quantize of a·b + c, each operation rounded.
+	RequantizeF32 func(dst []byte, a, b, c []float32, s, lo, hi float32, z int32)
 
 	LowPrecisionF16, LowPrecisionBF16 LowPrecision
 
@@ -243,6 +246,7 @@ func (l *loops) set(lanes int) *Set {
 		ToF16:    func(dst []uint16, a []float32) { l.f16FromF32(data(dst), data(a[:len(dst)]), len(dst)) },
 		ToBF16:   func(dst []uint16, a []float32) { l.bf16FromF32(data(dst), data(a[:len(dst)]), len(dst)) },
 		FromU8:   func(dst []float32, a []uint8) { l.f32FromU8(data(dst), data(a[:len(dst)]), len(dst)) },
+		FromI8:   func(dst []float32, a []byte) { l.f32FromI8(data(dst), data(a[:len(dst)]), len(dst)) },
 		FromI32:  func(dst []float32, a []int32) { l.f32FromI32(data(dst), data(a[:len(dst)]), len(dst)) },
 		ScaleI32: func(dst []float32, a []int32, b []float32) {
 			l.scaleI32(data(dst), data(a[:len(dst)]), data(b[:len(dst)]), len(dst))
@@ -253,6 +257,10 @@ func (l *loops) set(lanes int) *Set {
 		RequantizeI32: func(dst []byte, a []int32, b, c []float32, s, lo, hi float32, z int32) {
 			n := len(dst)
 			l.requantizeI32(data(dst), data(a[:n]), data(b[:n]), data(c[:n]), s, lo, hi, math.Float32frombits(uint32(z)), n)
+		},
+		RequantizeF32: func(dst []byte, a, b, c []float32, s, lo, hi float32, z int32) {
+			n := len(dst)
+			l.requantizeF32(data(dst), data(a[:n]), data(b[:n]), data(c[:n]), s, lo, hi, math.Float32frombits(uint32(z)), n)
 		},
 		Folds:       foldsOf[float32](l.sum, l.sumSquares, l.largest, l.smallest, l.infinities, l.sumColumns, l.largestColumns, l.smallestColumns),
 		F16:         foldsOf[uint16](l.sumF16, l.sumSquaresF16, l.largestF16, l.smallestF16, l.infinitiesF16, l.sumColumnsF16, l.largestColumnsF16, l.smallestColumnsF16),

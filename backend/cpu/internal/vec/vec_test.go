@@ -403,6 +403,8 @@ func TestConvert(t *testing.T) {
 		}
 		checkBytes(t, "FromU8", 300, func(dst []float32, at int) { s.FromU8(dst, u[at:at+len(dst)]) },
 			func(i int) float32 { return float32(u[i]) })
+		checkBytes(t, "FromI8", 300, func(dst []float32, at int) { s.FromI8(dst, u[at:at+len(dst)]) },
+			func(i int) float32 { return float32(int8(u[i])) })
 		checkBytes(t, "FromI32", 300, func(dst []float32, at int) { s.FromI32(dst, n[at:at+len(dst)]) },
 			func(i int) float32 { return float32(n[i]) })
 	})

@@ -61,6 +61,7 @@ var forms = map[string]form{
 	"ZIP1.8H": {0x4e403800, "8H 8H 8H", "VZIP1"}, "ZIP2.8H": {0x4e407800, "8H 8H 8H", "VZIP2"},
 	"XTN": {0x0e612800, "4H 4S", ""}, "XTN.8B": {0x0e212800, "8B 8H", ""},
 	"USHLL": {0x2f10a400, "4S 4H", ""}, "USHLL.8H": {0x2f08a400, "8H 8B", ""}, // shift by 0
+	"SSHLL": {0x0f10a400, "4S 4H", ""}, "SSHLL.8H": {0x0f08a400, "8H 8B", ""}, // shift by 0
 	"SHLL":  {0x2e613800, "4S 4H", ""}, // shift by 16
 	"UMULL": {0x2ea0c000, "2D 2S 2S", ""}, "UMULL2": {0x6ea0c000, "2D 4S 4S", ""},
 	"UMAXV": {0x6eb0a800, "S 4S", ""}, "UMINV": {0x6eb1a800, "S 4S", ""},
@@ -120,7 +121,7 @@ func Encodings() []asm.Definition {
 		switch base {
 		case "SHLL":
 			operands = append(operands, "#16")
-		case "USHLL":
+		case "USHLL", "SSHLL":
 			operands = append(operands, "#0")
 		}
 		means := fmt.Sprintf("%s %s", base, strings.Join(operands, ", "))

@@ -127,6 +127,7 @@ var docs = map[string]string{
 	"PIN":                "loads constants to registers.",
 	"STORE_ELEMENTS":     "stores a vector of float32 as the type of elements.",
 	"ADD_PAIRS":          "adds pairs of float64: the squares of x-y, x and y, x·y, and the largest |x-y|.",
+	"QUANTIZE":           "rounds a vector, times a number and between two others, to integers, and adds one.",
 	"COUNT_FIELD":        "counts the bytes of Y8 that equal a number.",
 	"STORE_COUNT":        "stores the sum of the bytes of a vector as int64.",
 	"MAGNITUDE":          "folds in a vector's largest magnitude and its smallest one less 1, and computes the exponent fields.",

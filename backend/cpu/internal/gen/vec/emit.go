@@ -28,9 +28,10 @@ const (
 	u8    // a number
 	i32   // a number
 	truth // a bool of one byte: a mask in registers
+	i8    // a number
 )
 
-func (e elem) size() int { return [...]int{4, 2, 2, 1, 4, 1}[e] }
+func (e elem) size() int { return [...]int{4, 2, 2, 1, 4, 1, 1}[e] }
 
 // param is an argument of a kernel: a slice or, with by set, a number.
 type param struct {

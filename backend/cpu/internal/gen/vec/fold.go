@@ -3,7 +3,7 @@ package vec
 import "fmt"
 
 // elemNames are the element types in names of macros.
-var elemNames = map[elem]string{f32: "F32", f16: "F16", bf16: "BF16", u8: "U8", i32: "I32", truth: "FLAGS"}
+var elemNames = map[elem]string{f32: "F32", f16: "F16", bf16: "BF16", u8: "U8", i32: "I32", truth: "FLAGS", i8: "I8"}
 
 // streams is the main part of a reduction, over several equal stretches of the elements at the
 // same time: see stretch. Its sums are combined with those of the loop over the remaining

@@ -63,11 +63,13 @@ func convertKernels() []*kernel {
 		unary("f32FromF16", "dst[i] = float32(a[i]), exactly", f32, f16, none),
 		unary("f32FromBF16", "dst[i] = float32(a[i]), exactly", f32, bf16, none),
 		unary("f32FromU8", "dst[i] = float32(a[i]), exactly", f32, u8, none),
+		unary("f32FromI8", "dst[i] = float32(a[i]), exactly", f32, i8, none),
 		unary("f32FromI32", "dst[i] = float32(a[i]), to nearest even", f32, i32, none),
 		unary("f16FromF32", "dst[i] = float16(a[i]), to nearest even", f16, f32, prefetchW),
 		unary("bf16FromF32", "dst[i] = bfloat16(a[i]), to nearest even", bf16, f32, prefetchW),
 		quantizeKernel(),
-		requantizeKernel(),
+		requantizeKernel("requantizeI32", "float32(a[i])", i32),
+		requantizeKernel("requantizeF32", "a[i]", f32),
 		{
 			name: "scaleI32", doc: "dst[i] = float32(a[i]) * b[i]",
 			params: []param{{name: "dst"}, {name: "a", elem: i32}, {name: "b"}},
@@ -97,11 +99,11 @@ func quantizeKernel() *kernel {
 	}
 }
 
-// requantizeKernel is scaleI32, a sum and quantize.
-func requantizeKernel() *kernel {
+// requantizeKernel is a product, as that of scaleI32, a sum and quantize.
+func requantizeKernel(name, a string, from elem) *kernel {
 	return &kernel{
-		name: "requantizeI32", doc: "dst[i] = byte(int32(min(max((float32(a[i])*b[i]+c[i])*s, lo), hi), to nearest even) + z), lo of NaN",
-		params: []param{{name: "dst", elem: u8}, {name: "a", elem: i32}, {name: "b"}, {name: "c"}, {name: "s", scalar: true}, {name: "lo", scalar: true}, {name: "hi", scalar: true}, {name: "z", scalar: true}},
+		name: name, doc: "dst[i] = byte(int32(min(max((" + a + "*b[i]+c[i])*s, lo), hi), to nearest even) + z), lo of NaN",
+		params: []param{{name: "dst", elem: u8}, {name: "a", elem: from}, {name: "b"}, {name: "c"}, {name: "s", scalar: true}, {name: "lo", scalar: true}, {name: "hi", scalar: true}, {name: "z", scalar: true}},
 		body: func(a *emitter) {
 			a.load(2, 1)
 			a.load(1, 0)
@@ -116,11 +118,13 @@ func requantizeKernel() *kernel {
 // quantize rounds register 0, times a number and between two others, to integers, adds a
 // fourth number, and stores the low bytes.
 func (a *emitter) quantize() {
-	a.op("VMULPS", scalarReg, reg(0), reg(0))
-	a.op("VMAXPS", scalarReg+1, reg(0), reg(0)) // NaN becomes the second operand
-	a.op("VMINPS", scalarReg+2, reg(0), reg(0))
-	a.op("VCVTPS2DQ", reg(0), reg(0))
-	a.op("VPADDD", scalarReg+3, reg(0), reg(0))
+	a.block("QUANTIZE", func() {
+		a.op("VMULPS", scalarReg, reg(0), reg(0))
+		a.op("VMAXPS", scalarReg+1, reg(0), reg(0)) // NaN becomes the second operand
+		a.op("VMINPS", scalarReg+2, reg(0), reg(0))
+		a.op("VCVTPS2DQ", reg(0), reg(0))
+		a.op("VPADDD", scalarReg+3, reg(0), reg(0))
+	})
 	a.storeBytes()
 }
 

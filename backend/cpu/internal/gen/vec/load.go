@@ -146,6 +146,9 @@ func (a *emitter) loadVector(i int, e elem, to reg) {
 	case u8:
 		a.loadOp("VPMOVZXBD", from, to)
 		a.op("VCVTDQ2PS", to, to)
+	case i8:
+		a.loadOp("VPMOVSXBD", from, to)
+		a.op("VCVTDQ2PS", to, to)
 	case i32:
 		a.loadOp("VMOVUPS", from, to)
 		a.op("VCVTDQ2PS", to, to)

@@ -49,8 +49,11 @@ func (a *emitter) element(from elem, address string, to int, neutral uint32) {
 	case u8, truth:
 		a.ins("USHLL.8H", to, to)
 		a.ins("USHLL", to, to)
+	case i8:
+		a.ins("SSHLL.8H", to, to)
+		a.ins("SSHLL", to, to)
 	}
-	if from == u8 || from == i32 {
+	if from == u8 || from == i8 || from == i32 {
 		a.ins("SCVTF", to, to)
 	}
 }
