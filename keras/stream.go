@@ -47,6 +47,9 @@ func batched(ctx context.Context, m *Model, d Dataset, c FitConfig, shuffle bool
 		return p, close, nil
 	}
 	s, ok := sourceOf(d)
+	if ok && s.Form == pipeline.Batches && s.Own != nil && c.own != nil {
+		return &Pipeline{n: s.Len, open: s.Own(c.own), batched: true, epoch: new(atomic.Int64)}, close, nil
+	}
 	if !ok || s.Form == pipeline.Batches {
 		return d, close, nil
 	}

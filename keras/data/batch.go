@@ -73,7 +73,44 @@ func batched(name string, d *Dataset[keras.Batch], n int, drop bool, pad *Paddin
 			}
 		}
 	}
-	return from(groups(d.n, n, drop), pipeline.Group(d.open, d.n, n, drop, join)).of(pipeline.Batches)
+	out := from(groups(d.n, n, drop), pipeline.Group(d.open, d.n, n, drop, join)).of(pipeline.Batches)
+	if d.some != nil && d.n != Unknown && pad == nil {
+		out.own = func(own func(int) (int, int)) pipeline.Opener[keras.Batch] { return ownRows(d, n, drop, own) }
+	}
+	return out
+}
+
+// ownRows opens batches of n samples for a reader that uses the rows of own alone. The
+// others are copies of its first row.
+func ownRows(d *Dataset[keras.Batch], n int, drop bool, own func(rows int) (first, end int)) pipeline.Opener[keras.Batch] {
+	// rowsOf returns the rows of a batch that are used: all if they are none, since a batch
+	// has the shape of a sample.
+	rowsOf := func(rows int) (first, end int) {
+		if first, end = own(rows); first == end {
+			return 0, rows
+		}
+		return first, end
+	}
+	used := func(i int) bool {
+		rows := n
+		if d.n != Infinite {
+			rows = min(n, d.n-i/n*n)
+		}
+		first, end := rowsOf(rows)
+		return first <= i%n && i%n < end
+	}
+	return pipeline.Group(d.opens(used), d.n, n, drop, func(hold pipeline.Hold) func([]keras.Batch) (keras.Batch, error) {
+		stack := hooks.Stacker(hold)
+		return func(samples []keras.Batch) (keras.Batch, error) {
+			first, end := rowsOf(len(samples))
+			for i := range samples {
+				if i < first || i >= end {
+					samples[i] = samples[first]
+				}
+			}
+			return stack(samples)
+		}
+	})
 }
 
 // samples fills up the samples of a batch.

@@ -53,6 +53,12 @@ type Dataset[T any] struct {
 	open  pipeline.Opener[T]
 	epoch *atomic.Int64 // how often All was called
 	form  pipeline.Form // of the elements of a Dataset of keras.Batch
+
+	// some opens the elements for a reader that uses those alone for which used is true; the
+	// others may be anything. nil: all must be read.
+	some func(used func(i int) bool) pipeline.Opener[T]
+	// own is pipeline.Source.Own of a Dataset of batches.
+	own func(own func(rows int) (first, end int)) pipeline.Opener[T]
 }
 
 var _ keras.SeekableDataset = (*Dataset[keras.Batch])(nil)
@@ -65,6 +71,9 @@ func init() {
 		d, ok := dataset.(*Dataset[keras.Batch])
 		if ok {
 			s = pipeline.Source[keras.Batch]{Len: d.n, Form: d.form, Open: d.until}
+			if d.own != nil {
+				s.Own = func(own func(int) (int, int)) pipeline.Opener[keras.Batch] { return from(d.n, d.own(own)).until }
+			}
 		}
 		return s, ok
 	}
@@ -78,6 +87,25 @@ func from[T any](n int, open pipeline.Opener[T]) *Dataset[T] {
 func (d *Dataset[T]) of(f pipeline.Form) *Dataset[T] {
 	d.form = f
 	return d
+}
+
+// opens opens the elements for which used is true; others may be anything.
+func (d *Dataset[T]) opens(used func(i int) bool) pipeline.Opener[T] {
+	if d.some == nil {
+		return d.open
+	}
+	return d.some(used)
+}
+
+// owns has out, which operation has made of d, read a rank's own rows of batches alone if d
+// can. The operation does not look into batches.
+func (d *Dataset[T]) owns(out *Dataset[T], operation func(*Dataset[T]) *Dataset[T]) *Dataset[T] {
+	if d.own != nil {
+		out.own = func(own func(int) (int, int)) pipeline.Opener[T] {
+			return operation(from(d.n, d.own(own)).of(d.form)).open
+		}
+	}
+	return out
 }
 
 // FromSlice returns the dataset of the elements of s (tf.data:
@@ -236,7 +264,7 @@ func (d *Dataset[T]) part(lo, hi int) *Dataset[T] {
 	default:
 		n = min(hi, n) - min(lo, n)
 	}
-	return from(n, pipeline.Part(d.open, d.n, lo, hi)).of(d.form)
+	return d.owns(from(n, pipeline.Part(d.open, d.n, lo, hi)).of(d.form), func(d *Dataset[T]) *Dataset[T] { return d.part(lo, hi) })
 }
 
 // Shard yields the elements index, index+num, index+2·num … (tf.data: shard):
@@ -284,7 +312,7 @@ func (d *Dataset[T]) Repeat(n ...int) *Dataset[T] {
 	case d.n != Infinite && times < Infinite/max(d.n, 1):
 		total = d.n * times
 	}
-	return from(total, func(at pipeline.Start, hold pipeline.Hold) iter.Seq2[T, error] {
+	out := from(total, func(at pipeline.Start, hold pipeline.Hold) iter.Seq2[T, error] {
 		return func(yield func(T, error) bool) {
 			first, i, skip := at.Epoch, 0, at.Skip
 			if times != Infinite {
@@ -314,6 +342,7 @@ func (d *Dataset[T]) Repeat(n ...int) *Dataset[T] {
 			}
 		}
 	}).of(d.form)
+	return d.owns(out, func(d *Dataset[T]) *Dataset[T] { return d.Repeat(n...) })
 }
 
 // Concatenate yields the elements of d, then the elements of the others in turn.
@@ -392,7 +421,11 @@ func (d *Dataset[T]) Filter(keep func(T) bool) *Dataset[T] {
 
 // Prefetch prepares up to n elements in advance, in its own goroutine.
 func (d *Dataset[T]) Prefetch(n int) *Dataset[T] {
-	return from(d.n, pipeline.Ahead(d.open, n)).of(d.form)
+	out := from(d.n, pipeline.Ahead(d.open, n)).of(d.form)
+	if d.some != nil {
+		out.some = func(used func(int) bool) pipeline.Opener[T] { return pipeline.Ahead(d.some(used), n) }
+	}
+	return d.owns(out, func(d *Dataset[T]) *Dataset[T] { return d.Prefetch(n) })
 }
 
 // Progress calls report after each element that is read, with the number of

@@ -18,7 +18,9 @@ import (
 // its argument and may return it or a part of it, but must not change the
 // memory of a result. An error contains the number of the element.
 func Map[T, U any](d *Dataset[T], f func(context.Context, T) (U, error)) *Dataset[U] {
-	return from(d.n, pipeline.Map(d.open, f)).of(d.form)
+	out := from(d.n, pipeline.Map(d.open, f)).of(d.form)
+	out.some = func(used func(int) bool) pipeline.Opener[U] { return pipeline.MapUsed(d.opens(used), used, f) }
+	return out
 }
 
 // ParallelMap is Map in several goroutines (tf.data: map with
@@ -26,16 +28,24 @@ func Map[T, U any](d *Dataset[T], f func(context.Context, T) (U, error)) *Datase
 // workers is 0. Results are in the order of d. Another goroutine reads d, at
 // most about 32 elements for each worker in advance.
 func ParallelMap[T, U any](d *Dataset[T], workers int, f func(context.Context, T) (U, error)) *Dataset[U] {
-	return from(d.n, func(at pipeline.Start, _ pipeline.Hold) iter.Seq2[U, error] {
+	out := from(d.n, mapped(d.open, workers, nil, f)).of(d.form)
+	out.some = func(used func(int) bool) pipeline.Opener[U] { return mapped(d.opens(used), workers, used, f) }
+	return out
+}
+
+// mapped is ParallelMap for a reader that uses those elements alone for which used is true,
+// or all if it is nil. The others are zero values.
+func mapped[T, U any](open pipeline.Opener[T], workers int, used func(i int) bool, f func(context.Context, T) (U, error)) pipeline.Opener[U] {
+	return func(at pipeline.Start, _ pipeline.Hold) iter.Seq2[U, error] {
 		return func(yield func(U, error) bool) {
 			n := workers
 			if n < 1 {
 				n = runtime.GOMAXPROCS(0)
 			}
-			p := &parallel[T, U]{f: f, at: at, order: make(chan *task[T, U], n), work: make(chan *task[T, U], n)}
-			p.run(d.open, n, yield)
+			p := &parallel[T, U]{f: f, used: used, at: at, order: make(chan *task[T, U], n), work: make(chan *task[T, U], n)}
+			p.run(open, n, yield)
 		}
-	}).of(d.form)
+	}
 }
 
 // Augment applies layers to the X of batches as in training, and to Y those
@@ -62,6 +72,7 @@ type task[T, U any] struct {
 // parallel is one reading of a ParallelMap.
 type parallel[T, U any] struct {
 	f       func(context.Context, T) (U, error)
+	used    func(i int) bool // elements that f is called for; nil: all
 	at      pipeline.Start
 	ctx     context.Context
 	order   chan *task[T, U] // as the reader wants them
@@ -182,7 +193,11 @@ func (p *parallel[T, U]) serve() {
 			if p.ctx.Err() != nil {
 				return
 			}
-			y, err := p.f(p.ctx, x)
+			var y U
+			var err error
+			if p.used == nil || p.used(t.first+i) {
+				y, err = p.f(p.ctx, x)
+			}
 			if err != nil {
 				t.err = pipeline.InMap(t.first+i, err)
 				break

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/checkpoint"
+	"github.com/mezzo-ml/mezzo/keras/data"
 	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
 	"github.com/mezzo-ml/mezzo/keras/distribution"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
@@ -730,5 +732,77 @@ func TestDistributedLoop(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDistributedOwnSamples: of a dataset that maps samples one by one, a rank maps those of
+// its rows alone, in training and in validation. The bits are those of any number of ranks,
+// also of a training that is stopped and goes on.
+func TestDistributedOwnSamples(t *testing.T) {
+	x, y := samples(t, 150)
+	d := distribution.DataParallel{Shards: 4}
+	open := func(first, end int, mapped func(i int)) *data.Dataset[keras.Batch] {
+		numbers := data.Range(first, end).Shuffle(end-first, 3)
+		sample := func(_ context.Context, i int) (keras.Batch, error) {
+			mapped(i)
+			return keras.Batch{X: tensor.New(x[i*pixels:(i+1)*pixels], pixels), Y: tensor.New(y[i : i+1])}, nil
+		}
+		if first == 0 {
+			return data.ParallelMap(numbers, 2, sample).Prefetch(3).Batch(16).Prefetch(2)
+		}
+		return data.Map(numbers, sample).Batch(16).Repeat().Take(2)
+	}
+	const train, epochs = 120, 2
+	for _, policy := range []string{"float32", "mixed_bfloat16", "mixed_float16"} {
+		want := ""
+		for _, ranks := range []int{1, 2, 4} {
+			var trained, validated [4]atomic.Int64 // by rank
+			got := onRanks(t, ranks, policy, d, func(ctx context.Context, m *keras.Model) error {
+				r := rank(m)
+				_, err := m.Fit(ctx, open(0, train, func(int) { trained[r].Add(1) }),
+					keras.FitConfig{Epochs: epochs, ValidationData: open(train, len(y), func(int) { validated[r].Add(1) }), Output: io.Discard})
+				return err
+			})
+			if want == "" {
+				want = got
+			}
+			if got != want {
+				t.Errorf("%s: %d ranks end with %s, one with %s", policy, ranks, got, want)
+			}
+			for r := range ranks { // 4 shards of 16 rows, or of 8 in the last batch
+				if got, want := int(trained[r].Load()), epochs*train/ranks; got != want {
+					t.Errorf("%s: rank %d of %d has mapped %d samples for training, want %d", policy, r, ranks, got, want)
+				}
+				if got, most := int(validated[r].Load()), epochs*2*16/ranks; got > most {
+					t.Errorf("%s: rank %d of %d has mapped %d samples for validation, want at most %d", policy, r, ranks, got, most)
+				}
+			}
+		}
+		if policy != "mixed_float16" {
+			continue
+		}
+		dir := t.TempDir()
+		for i, ranks := range []int{4, 1, 2} {
+			got := onRanks(t, ranks, policy, d, func(ctx context.Context, m *keras.Model) error {
+				inner, cancel := context.WithCancel(ctx)
+				defer cancel()
+				var n atomic.Int64
+				set := open(0, train, func(int) {
+					if n.Add(1) == int64(train/ranks/2+10) && rank(m) == ranks-1 && i < 2 {
+						cancel()
+					}
+				})
+				c := keras.FitConfig{Epochs: epochs, Output: io.Discard, SaveEvery: 2, Checkpoint: &checkpoint.Directory{Path: filepath.Join(dir, fmt.Sprint(rank(m))), Keep: 1}}
+				_, err := m.Fit(inner, set, c)
+				var stopped *keras.Interrupted
+				if i < 2 && errors.As(err, &stopped) && stopped.Saved {
+					return nil
+				}
+				return err
+			})
+			if i == 2 && got != want {
+				t.Errorf("%s: the resumed training ends with %s, the one without interruption with %s", policy, got, want)
+			}
+		}
 	}
 }

@@ -166,6 +166,18 @@ func MapAt[T, U any](name string, inner Opener[T], f func(ctx context.Context, e
 	}
 }
 
+// MapUsed is Map for a reader that uses those elements alone for which used is true. The
+// others are zero values, and f is not called for them.
+func MapUsed[T, U any](inner Opener[T], used func(i int) bool, f func(context.Context, T) (U, error)) Opener[U] {
+	kept := func(at Start, _ Hold) iter.Seq2[T, error] { return inner(at, Forever) }
+	return MapAt("Map", kept, func(ctx context.Context, _, i int, x T) (y U, err error) {
+		if !used(i) {
+			return y, nil
+		}
+		return f(ctx, x)
+	})
+}
+
 // InTurn calls begin before each element is handed to the reader and end when
 // the reader asks for the next one or leaves.
 func InTurn[T any](in iter.Seq2[T, error], begin, end func(T)) iter.Seq2[T, error] {

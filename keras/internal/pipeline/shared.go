@@ -7,6 +7,10 @@ type Source[T any] struct {
 	Len  int // elements of an epoch, Unknown, or math.MaxInt: no end
 	Form Form
 	Open Opener[T]
+
+	// Own opens batches for a reader that uses the rows from first to end-1 of own(rows)
+	// alone; the other rows may hold anything. nil: batches are whole.
+	Own func(own func(rows int) (first, end int)) Opener[T]
 }
 
 // Form tells whether the elements of a dataset have a batch axis.
