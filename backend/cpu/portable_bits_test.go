@@ -96,7 +96,14 @@ func TestPortableBits(t *testing.T) {
 			a, in := s.operands(d)
 			add(fmt.Sprintf("attention %d %d", s.t, s.s), op.AttentionForward, a, in...)
 		}
-		add("normalization", op.LayerNorm, op.Attr{Epsilon: 1e-5}, random(9, 131), randomArray(rng, dtype.Float32, 131), randomArray(rng, dtype.Float32, 131))
+		for _, n := range []int{6, 131, 400} {
+			gain, shift := randomArray(rng, dtype.Float32, n), randomArray(rng, dtype.Float32, n)
+			add(fmt.Sprint("normalization of ", n), op.LayerNorm, op.Attr{Epsilon: 1e-5}, random(9, n), gain, shift)
+			add(fmt.Sprint("gradient of normalization of ", n), op.LayerNormGrad, op.Attr{Epsilon: 1e-5}, random(9, n), gain, random(9, n))
+			add(fmt.Sprint("gradient of softmax of ", n), op.SoftmaxGrad, op.Attr{Axes: []int{1}}, random(9, n), random(9, n))
+			add(fmt.Sprint("moments of columns of ", n), op.Moments, op.Attr{}, random(2, 301, n))
+			add(fmt.Sprint("sums of normalization of columns of ", n), op.BatchNormReduce, op.Attr{}, random(2, 301, n), randomArray(rng, dtype.Float32, 2, n), random(2, 301, n))
+		}
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -125,7 +125,7 @@ func (x *blocks) load(d unsafe.Pointer, ld int, src unsafe.Pointer, lds, rows, n
 	if x.pairs {
 		size = n * 2
 	}
-	v, copied := vec.Current(), (x.pairs || x.from == dtype.Float32) && scale == 1 && n > 0
+	v, copied := vec.Native(), (x.pairs || x.from == dtype.Float32) && scale == 1 && n > 0
 	if copied = copied && v != nil && v.Scores != nil; copied {
 		v.CopyRows(d, src, ld, lds, size, rows)
 	}

@@ -53,80 +53,103 @@ func columnsBy(fma func(x, y, z float32) float32) vec.ColumnSums[float32] {
 	}
 }
 
-// laneCount is the virtual lanes in which portable bits have the elements of a row added up:
-// element i is added in lane i modulo laneCount, one after the other. Sums of a row are thus
-// sums of columns of a matrix with rows of laneCount elements, which every level has.
-const laneCount = 64
+// Sums of a row with portable bits are those that the loops of vec.Rows have on AVX-512: there
+// are laneCount sums, each of every laneCount-th element, and laneVector elements at a time, of
+// which laneCount do not fill up, are added to the first of these. On other levels they are sums
+// down the columns of a matrix, which all levels have. Elements after the last laneVector are
+// added up in Go.
+const (
+	laneVector = 16
+	laneCount  = 4 * laneVector
+)
 
-// laneSums is scratch memory for sums in lanes.
-type laneSums struct{ sum, products, center, rest, first []float32 }
+// laneScratch is the elements of scratch memory for sums in lanes: the sums, the centers, and
+// gradients of a part of a row.
+const laneScratch = 4*laneCount + lanePart
 
-const laneScratch = 4*laneCount + foldedLanes
+const lanePart = 4 * laneCount
 
-// foldedLanes is the lanes to which all are added before the rest is in Go.
-const foldedLanes = 16
+// hasLanes reports whether the loops over rows of s, which may be nil, have these sums.
+func hasLanes(s *vec.Set) bool { return s != nil && s.Lanes == laneVector }
 
-func lanesIn(s []float32, center float32) laneSums {
+// laneSums are the sums of a row in lanes.
+type laneSums struct {
+	columns               *vec.ColumnSums[float32]
+	sum, products, center []float32
+	rest                  []float32 // more scratch memory
+}
+
+func newLaneSums(center float32, s []float32) laneSums {
 	part := func(i int) []float32 { return s[i*laneCount:][:laneCount:laneCount] }
-	l := laneSums{part(0), part(1), part(2), part(3), s[4*laneCount:][:foldedLanes]}
+	l := laneSums{Columns(), part(0), part(1), part(2), s[3*laneCount:]}
 	clear(l.sum)
 	clear(l.products)
 	Fill(l.center, center)
 	return l
 }
 
-// last returns the elements of x beyond whole rows of lanes, and before them their number
-// rounded up to a multiple of the lanes of every level, with fill behind them.
-func (l *laneSums) last(to, x []float32, fill float32) []float32 {
-	x = x[len(x)/laneCount*laneCount:]
-	to = to[:(len(x)+foldedLanes-1)/foldedLanes*foldedLanes]
-	Fill(to[copy(to, x):], fill)
-	return to
-}
-
-// fold adds up the lanes.
-func (l *laneSums) fold(c *vec.ColumnSums[float32], sum []float32) float64 {
-	clear(l.first)
-	c.Sums(l.first, sum, laneCount/foldedLanes, foldedLanes)
-	var t [4]float64
-	for i := 0; i < foldedLanes; i += 4 {
-		x := l.first[i : i+4 : i+4]
-		t[0] += float64(x[0])
-		t[1] += float64(x[1])
-		t[2] += float64(x[2])
-		t[3] += float64(x[3])
+// add adds the deviations of x from the center and their squares, or y and its products with
+// these deviations if y is not nil. Parts of a row but the last must fill up the lanes.
+func (l *laneSums) add(x, y []float32) {
+	whole := len(x) / laneCount
+	all, first := whole*laneCount, len(x)%laneCount/laneVector
+	if y == nil {
+		l.columns.Deviations(l.sum, l.products, l.center, x[:all], whole, laneCount)
+		l.columns.Deviations(l.sum[:laneVector], l.products, l.center, x[all:], first, laneVector)
+		return
 	}
-	return (t[0] + t[1]) + (t[2] + t[3])
+	l.columns.Products(l.sum, l.products, l.center, x[:all], y[:all], whole, laneCount)
+	l.columns.Products(l.sum[:laneVector], l.products, l.center, x[all:], y[all:], first, laneVector)
 }
 
-// laneSum returns the sum of x; s is scratch memory of laneScratch elements.
+// fold adds up the lanes: laneVector at a time, then halves.
+func (l *laneSums) fold(sum []float32) float32 {
+	l.columns.Sums(sum[:laneVector], sum[laneVector:], laneCount/laneVector-1, laneVector)
+	for n := laneVector / 2; n > 0; n /= 2 {
+		for i := range n {
+			sum[i] += sum[i+n]
+		}
+	}
+	return sum[0]
+}
+
+// laneSum returns the sum of x; s is scratch memory of PassNumbers elements.
 func laneSum(x, s []float32) float64 {
-	c, l := Columns(), lanesIn(s, 0)
-	c.Sums(l.sum, x, len(x)/laneCount, laneCount)
-	if rest := l.last(l.rest, x, 0); len(rest) > 0 {
-		c.Sums(l.sum[:len(rest)], rest, 1, len(rest))
+	n := len(x) / laneVector * laneVector
+	switch v := vec.Native(); {
+	case n == 0:
+		s[1] = 0
+	case hasLanes(v):
+		s[0] = 0
+		v.RowsF32.Deviations(x[:n], s)
+	default:
+		l := newLaneSums(0, s[lanesAt:])
+		l.add(x[:n], nil)
+		s[1] = l.fold(l.sum)
 	}
-	return l.fold(c, l.sum)
+	sum := float64(s[1])
+	for _, v := range x[n:] {
+		sum += float64(v)
+	}
+	return sum
 }
 
-// laneDeviations returns the sums of the deviations of x from a number, and of their squares.
-func laneDeviations(x []float32, from float32, s []float32) (a, b float64) {
-	c, l := Columns(), lanesIn(s, from)
-	c.Deviations(l.sum, l.products, l.center, x, len(x)/laneCount, laneCount)
-	if rest := l.last(l.rest, x, from); len(rest) > 0 {
-		n := len(rest)
-		c.Deviations(l.sum[:n], l.products[:n], l.center[:n], rest, 1, n)
+// laneGradSums returns the sums of GradRowSums, for a number of elements that is a multiple of
+// laneVector.
+func (p *Rows) laneGradSums(gained, x, s []float32) (a, b float32) {
+	l := newLaneSums(0, s[lanesAt:])
+	for at := 0; at < len(x); at += lanePart {
+		x, y := x[at:min(at+lanePart, len(x))], gained[at:min(at+lanePart, len(x))]
+		h := l.rest[laneCount:][:len(x)]
+		if p.set != nil {
+			p.set.SubScalar(h, x, s[0])
+			p.set.MulScalar(h, h, s[1])
+		} else {
+			for i, v := range x {
+				h[i] = (v - s[0]) * s[1]
+			}
+		}
+		l.add(h, y)
 	}
-	return l.fold(c, l.sum), l.fold(c, l.products)
-}
-
-// laneProducts returns Σ y and Σ (x-from)·y.
-func laneProducts(x, y []float32, from float32, s []float32) (a, b float64) {
-	c, l := Columns(), lanesIn(s, from)
-	c.Products(l.sum, l.products, l.center, x, y, len(y)/laneCount, laneCount)
-	if rest := l.last(l.rest, y, 0); len(rest) > 0 {
-		n := len(rest)
-		c.Products(l.sum[:n], l.products[:n], l.center[:n], l.last(s[laneScratch:][:laneCount], x, from), rest, 1, n)
-	}
-	return l.fold(c, l.sum), l.fold(c, l.products)
+	return l.fold(l.sum), l.fold(l.products)
 }

@@ -52,12 +52,12 @@ func (s RowStore) Fence() {
 // Rows are the loops of vec.Rows for rows of any length. Rows are bytes of elements of type In.
 // s, of PassNumbers elements, passes numbers to the loops and returns sums.
 //
-// If bits must be portable, rows are float32, and their sums are those of laneCount virtual
-// lanes; what is done element by element is the same on every level anyway.
+// If bits must be portable, rows are float32, and sums are those of AVX-512, see laneSums; what is
+// done element by element is the same on every level anyway.
 type Rows struct {
 	RowStore
 	set    *vec.Set // or nil: everything in Go
-	lanes  bool     // sums in virtual lanes, for portable bits
+	lanes  bool     // sums in the lanes of AVX-512, for portable bits
 	v      *vec.Rows
 	Stores *vec.RowStores
 	In     dtype.DType
@@ -66,7 +66,7 @@ type Rows struct {
 }
 
 // PassNumbers is the elements of s: numbers, sums, ends of rows, and room for sums in lanes.
-const PassNumbers = lanesAt + laneScratch + laneCount
+const PassNumbers = lanesAt + laneScratch
 
 // lanesAt is the offset in s of the room for sums in lanes, after numbers and ends.
 const lanesAt = 10 * endOf
@@ -149,6 +149,14 @@ func (p *Rows) Whole(n int) int {
 	return n / p.set.Lanes * p.set.Lanes
 }
 
+// summed is Whole for sums: the same on every level for portable bits.
+func (p *Rows) summed(n int) int {
+	if p.lanes {
+		return n / laneVector * laneVector
+	}
+	return p.Whole(n)
+}
+
 // bytes returns the first n elements of a row.
 func (p *Rows) bytes(x []byte, n int) []byte { return x[:n*p.In.Size()] }
 
@@ -198,15 +206,14 @@ func (p *Rows) Widened(x []byte, conv []float32) []float32 {
 // deviations sums the deviations of row wide from s[0]; if x is not nil, it converts x
 // to wide first.
 func (p *Rows) deviations(wide []float32, x []byte, s []float32) {
-	if p.lanes {
-		a, b := laneDeviations(wide, s[0], s[lanesAt:])
-		s[1], s[2] = float32(a), float32(b)
-		return
-	}
-	n := p.Whole(len(wide))
+	n := p.summed(len(wide))
 	s[1], s[2] = 0, 0
 	switch {
 	case n == 0:
+	case p.lanes && !hasLanes(p.set):
+		l := newLaneSums(s[0], s[lanesAt:])
+		l.add(wide[:n], nil)
+		s[1], s[2] = l.fold(l.sum), l.fold(l.products)
 	case x != nil:
 		p.v.KeepDeviations(wide[:n], p.bytes(x, n), s)
 	default:
@@ -244,15 +251,17 @@ func (p *Rows) deviations(wide []float32, x []byte, s []float32) {
 // Products is Σ x·y: parts in float32, their sum in float64.
 func (p *Rows) Products(x, y []byte, s []float32, ahead []byte) (sum float64) {
 	const part = 4096
-	if p.lanes {
-		_, sum = p.laneProducts(dtype.View[float32](x), dtype.View[float32](y), 0, s)
-		return sum
-	}
 	all := p.Length(x)
-	n := p.Whole(all)
+	n := p.summed(all)
 	for at := 0; at < n; at += part {
 		lo, hi := at*p.In.Size(), min(at+part, n)*p.In.Size()
-		p.v.Products(x[lo:hi], y[lo:hi], s, ahead[min(lo, len(ahead)):])
+		if p.lanes && !hasLanes(p.set) {
+			l := newLaneSums(0, s[lanesAt:])
+			l.add(dtype.View[float32](x[lo:hi]), dtype.View[float32](y[lo:hi]))
+			s[0] = l.fold(l.products)
+		} else {
+			p.v.Products(x[lo:hi], y[lo:hi], s, ahead[min(lo, len(ahead)):])
+		}
 		sum += float64(s[0])
 	}
 	if n < all {
@@ -262,17 +271,6 @@ func (p *Rows) Products(x, y []byte, s []float32, ahead []byte) (sum float64) {
 		}
 	}
 	return sum
-}
-
-// laneProducts is laneProducts of a row: parts in float32, their sum in float64.
-func (p *Rows) laneProducts(x, y []float32, from float32, s []float32) (a, b float64) {
-	for at := 0; at < len(x); at += SumPart {
-		end := min(at+SumPart, len(x))
-		c, d := laneProducts(x[at:end], y[at:end], from, s[lanesAt:])
-		a += c
-		b += d
-	}
-	return a, b
 }
 
 // ExpSum computes dst = e^(x + shift) and returns the sum, with portable bits where they must
@@ -289,7 +287,7 @@ func ExpSum(dst, x []float32, shift float32, s []float32) (sum float64) {
 			}
 			OfF32().Unary[op.Exp](d, d)
 		}
-		sum += laneSum(d, s[lanesAt:])
+		sum += laneSum(d, s)
 	}
 	return sum
 }
@@ -387,10 +385,15 @@ func (p *Rows) GradRowSums(dgain, dshift, gained, x []float32, grad []byte, gain
 			p.gradSums(dgain, dshift, gained, x, g, gain, s)
 		}
 	}
-	if p.lanes {
-		// Products with x-mean, and not with that times the scale, need no other row.
-		a, b := p.laneProducts(x[:len(dgain)], gained[:len(dgain)], s[0], s)
-		s[2], s[3] = float32(a), float32(b*float64(s[1]))
+	if p.lanes && !hasLanes(p.set) {
+		all := len(dgain)
+		n = p.summed(all)
+		a, b := p.laneGradSums(gained[:n], x[:n], s)
+		if s[2], s[3] = a, b; n < all {
+			a, b = p.laneGradSums(filled(0, gained[n:all], 0, s), filled(1, x[n:all], s[0], s), s)
+			s[2] += a
+			s[3] += b
+		}
 	}
 }
 
