@@ -475,6 +475,41 @@ func (p *Rows) MomentsOf(wide []float32, x []byte, uncentered bool, s []float32)
 	return p.Settle(wide, from, a, b, uncentered, s)
 }
 
+// ManyRows reports whether NormalizeRows takes rows of n float32.
+func (p *Rows) ManyRows(n int) bool {
+	return p.In == dtype.Float32 && !p.lanes && n > 0 && p.Whole(n) == n && n <= SumPart
+}
+
+// MostRows is the most rows that NormalizeRows takes.
+const MostRows = 16
+
+// NormalizeRows normalizes rows of float32. First it sums all of them, then it computes their
+// statistics, so that square roots and quotients of one row do not keep the processor waiting.
+// The bits are those of row by row.
+func (p *Rows) NormalizeRows(dst []byte, x, gain, shift []float32, epsilon float64, uncentered bool, s []float32, ahead []byte) {
+	var first, second, mean, scale [MostRows]float32
+	width := len(gain)
+	rows := len(x) / width
+	if uncentered {
+		for i := range rows {
+			s[0] = 0
+			p.v.Deviations(x[i*width:(i+1)*width], s)
+			first[i], second[i] = s[1], s[2]
+		}
+	} else {
+		p.v.RowDeviations(x, width, first[:rows], second[:rows])
+	}
+	for i := range rows {
+		from := float32(0)
+		if !uncentered {
+			from = x[i*width]
+		}
+		m, v := p.Settle(x[i*width:(i+1)*width], from, float64(first[i]), float64(second[i]), uncentered, s)
+		mean[i], scale[i] = float32(m), float32(1/math.Sqrt(v+epsilon))
+	}
+	p.Stores.NormalizeRows(dst, x, gain, shift, mean[:rows], scale[:rows], ahead)
+}
+
 // SumPart is the elements that are summed in float32.
 const SumPart = 8192
 

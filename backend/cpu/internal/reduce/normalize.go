@@ -27,8 +27,10 @@ type normalize struct {
 }
 
 const (
-	normalizeBlock = 1 << 15 // elements per chunk
-	normalizeBatch = 1 << 11 // elements stored together
+	normalizeBlock  = 1 << 15 // elements per chunk, at most
+	normalizeShare  = 1 << 12 // elements that are worth a chunk
+	normalizeBatch  = 1 << 11 // elements stored together
+	normalizeSettle = 16      // rows whose statistics are computed together
 )
 
 func makeLayerNorm(b *exec.Builder, v *ir.Value) normalize {
@@ -45,6 +47,8 @@ func makeLayerNorm(b *exec.Builder, v *ir.Value) normalize {
 func NewLayerNorm(b *exec.Builder, v *ir.Value) exec.Kernel {
 	k := makeLayerNorm(b, v)
 	k.Rows = lanes.NewRows(v.Type, k.features, k.from)
+	elements := min(normalizeBlock, max(normalizeShare, tiling.CeilDiv(k.rows*k.features, tiling.MinChunks)))
+	k.group = max(1, elements/max(1, k.features))
 	k.shift = b.At(v.Args[2])
 	n := k.batch * k.features
 	var l tiling.Layout
@@ -116,7 +120,16 @@ func (k *normalize) Chunk(r *exec.Run, w *exec.Worker, c int) {
 		if k.Staged {
 			out = w.Scratch[k.atOut:][:4*(last-i)*k.features]
 		}
-		for j := i; j < last; j++ {
+		first := i
+		if k.from == dtype.Float32 && k.ManyRows(k.features) {
+			first = last
+			x := dtype.View[float32](r.Values[k.x])
+			for j := i; j < last; j += lanes.MostRows {
+				end := min(last, j+lanes.MostRows)
+				k.NormalizeRows(out[(j-i)*size:(end-i)*size], x[j*k.features:end*k.features], gain, shift, k.epsilon, k.uncentered, s, r.Values[k.x][end*size:])
+			}
+		}
+		for j := first; j < last; j++ {
 			x := k.Row(r.Values[k.x], j, k.features, k.from, conv)
 			wide := k.Widened(x, t.rows[j%2])
 			if t.row != j {
