@@ -4,6 +4,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -40,10 +41,14 @@ var chainPatterns = func() []chainPattern {
 			whole: func(set *vec.Set, dst []float32, in [6][]float32, _ [4]float32) {
 				set.GeluGrad(dst, in[0], in[1])
 			},
+			common: func(set *vec.Set, dst []float32, in [6][]float32, _ [4]float32) {
+				set.Common.GeluGrad(dst, in[0], in[1])
+			},
 		},
 		{
-			root:  do(op.Mul, a, do(op.NormalCDF, a)),
-			whole: func(set *vec.Set, dst []float32, in [6][]float32, _ [4]float32) { set.Gelu(dst, in[0]) },
+			root:   do(op.Mul, a, do(op.NormalCDF, a)),
+			whole:  func(set *vec.Set, dst []float32, in [6][]float32, _ [4]float32) { set.Gelu(dst, in[0]) },
+			common: func(set *vec.Set, dst []float32, in [6][]float32, _ [4]float32) { set.Common.Gelu(dst, in[0]) },
 		},
 		{root: do(op.Add, do(op.Add, do(op.Mul, a, b), scaled(c, d, e)), f), whole: affineSum},
 		{root: do(op.Add, scaled(a, b, c), d), whole: affine},
@@ -73,12 +78,26 @@ var chainPatterns = func() []chainPattern {
 	}
 }()
 
+// GeluRows returns the loop over rows with the bits of the chain, or nil.
+func GeluRows() func(d unsafe.Pointer, ld, rows, n int) {
+	switch set := vec.Native(); {
+	case set == nil:
+		return nil
+	case isa.PortableBits():
+		return set.Common.GeluRows
+	default:
+		return set.GeluRows
+	}
+}
+
 type chainPattern struct {
 	root  pattern
 	role  role
 	of    func(v *vec.Set) vec.Chain
 	slow  func(v *vec.Set) vec.SlowChain                                 // instead of of
 	whole func(v *vec.Set, dst []float32, in [6][]float32, n [4]float32) // instead of them
+	// common replaces whole for portable bits, or is nil.
+	common func(v *vec.Set, dst []float32, in [6][]float32, n [4]float32)
 	// masked replaces the others for a vector of bools, another vector and two numbers.
 	masked func(v *vec.Set, dst []float32, c []byte, a []float32, s, t float32)
 }
@@ -235,6 +254,9 @@ func chainExec(ins instr, operands []operand, through int) lanes.Loop {
 		}
 	}
 	if whole := ins.chain.whole; whole != nil {
+		if common := ins.chain.common; common != nil && isa.PortableBits() {
+			whole = common
+		}
 		set := vec.Native()
 		return func(r [][]byte, n int) {
 			var v [6][]float32

@@ -48,7 +48,7 @@ func portableF32(s *vec.Set) *Table[float32] {
 		op.Log1p:     {log1pF32, func(s *vec.Set) vec.Unary { return s.Log1p }},
 		op.Tanh:      {tanhF32, func(s *vec.Set) vec.Unary { return s.Tanh }},
 		op.Sigmoid:   {sigmoidF32, func(s *vec.Set) vec.Unary { return s.Sigmoid }},
-		op.NormalCDF: {normalCDF32, func(s *vec.Set) vec.Unary { return s.NormalCDF }},
+		op.NormalCDF: {normalCDF32, func(s *vec.Set) vec.Unary { return s.Common.NormalCDF }},
 		op.NormalPDF: {normalPDF32, func(s *vec.Set) vec.Unary { return s.NormalPDF }},
 	} {
 		if l.Unary[c] = each(f.inGo); s != nil {
@@ -97,7 +97,7 @@ func upTo15(x float32) float32 {
 	return x
 }
 
-// normalCDF32 is [vec.Set.NormalCDF].
+// normalCDF32 is NormalCDF of vec.Set.Common.
 func normalCDF32(x float32) float32 {
 	size := upTo15(x)
 	t := 3 / portablemath.FMA32(size, 33.0/32, 3)

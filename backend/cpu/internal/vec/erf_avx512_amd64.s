@@ -107,6 +107,13 @@ TEXT ·geluAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
 	UNARY_F32_F32(GELU_STEP)
 
+// GELU_GRAD is v6·(v0 + v7·v5), rounded as a chain of operations.
+#define GELU_GRAD \
+	VMULPS Z6, Z0, Z0; \
+	VMULPS Z6, Z7, Z7; \
+	VMULPS Z5, Z7, Z7; \
+	VADDPS Z7, Z0, Z0
+
 // geluGrad: dst[i] = b[i]*normalCDF(a[i]) + b[i]*a[i]*normalPDF(a[i])
 // func geluGradAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·geluGradAVX512(SB), NOSPLIT, $0-32
@@ -116,20 +123,126 @@ TEXT ·geluGradAVX512(SB), NOSPLIT, $0-32
 	NORMAL_CDF_OF
 	VMULPS.BCST erf<>+112(SB), Z5, Z5
 	VMOVUPS (DX)(AX*4), Z6
-	VMULPS Z6, Z0, Z0
-	VMULPS Z6, Z7, Z7
-	VMULPS Z5, Z7, Z7
-	VADDPS Z7, Z0, Z0
+	GELU_GRAD
 	VMOVUPS Z0, (DI)(AX*4)
 	LOOP_END
 	VMOVUPS.Z (SI)(AX*4), K7, Z0
 	NORMAL_CDF_OF
 	VMULPS.BCST erf<>+112(SB), Z5, Z5
 	VMOVUPS.Z (DX)(AX*4), K7, Z6
-	VMULPS Z6, Z0, Z0
-	VMULPS Z6, Z7, Z7
-	VMULPS Z5, Z7, Z7
-	VADDPS Z7, Z0, Z0
+	GELU_GRAD
+	VMOVUPS Z0, K7, (DI)(AX*4)
+done:
+	RETURN
+
+// NORMAL_TABLE loads the table of the normal distribution function.
+#define NORMAL_TABLE \
+	VMOVUPS normal<>+0(SB), Z16; \
+	VMOVUPS normal<>+64(SB), Z17; \
+	VMOVUPS normal<>+128(SB), Z18; \
+	VMOVUPS normal<>+192(SB), Z19; \
+	VMOVUPS normal<>+256(SB), Z20; \
+	VMOVUPS normal<>+320(SB), Z21; \
+	VMOVUPS normal<>+384(SB), Z22; \
+	VMOVUPS normal<>+448(SB), Z23; \
+	VMOVUPS normal<>+512(SB), Z24; \
+	VMOVUPS normal<>+576(SB), Z25; \
+	VMOVUPS normal<>+640(SB), Z26; \
+	VMOVUPS normal<>+704(SB), Z27; \
+	VMOVUPS normal<>+768(SB), Z28; \
+	VMOVUPS normal<>+832(SB), Z29
+
+// NORMAL_BY_TABLE is the normal distribution function of v0, by a table in v16 to v29 where that reaches.
+#define NORMAL_BY_TABLE \
+	VMOVUPS Z0, Z7; \
+	VPANDD.BCST erf<>+0(SB), Z0, Z0; \
+	VCMPPS.BCST $13, erf<>+116(SB), Z0, K3; \
+	VBROADCASTSS erf<>+120(SB), Z1; \
+	VFMADD213PS.BCST erf<>+28(SB), Z0, Z1; \
+	VSUBPS.BCST erf<>+28(SB), Z1, Z3; \
+	VFNMADD231PS.BCST erf<>+124(SB), Z3, Z0; \
+	VMOVUPS Z16, Z2; \
+	VPERMT2PS Z17, Z1, Z2; \
+	VMOVUPS Z18, Z4; \
+	VPERMT2PS Z19, Z1, Z4; \
+	VFMADD213PS Z4, Z0, Z2; \
+	VMOVUPS Z20, Z4; \
+	VPERMT2PS Z21, Z1, Z4; \
+	VFMADD213PS Z4, Z0, Z2; \
+	VMOVUPS Z22, Z4; \
+	VPERMT2PS Z23, Z1, Z4; \
+	VFMADD213PS Z4, Z0, Z2; \
+	VMOVUPS Z24, Z4; \
+	VPERMT2PS Z25, Z1, Z4; \
+	VFMADD213PS Z4, Z0, Z2; \
+	VMOVUPS Z26, Z4; \
+	VPERMT2PS Z27, Z1, Z4; \
+	VFMADD213PS Z4, Z0, Z2; \
+	VMOVUPS Z28, Z4; \
+	VPERMT2PS Z29, Z1, Z4; \
+	VFMADD213PS Z4, Z0, Z2; \
+	VBROADCASTSS erf<>+64(SB), Z4; \
+	VSUBPS Z2, Z4, Z4; \
+	VPXORD Z3, Z3, Z3; \
+	VCMPPS $1, Z3, Z7, K1; \
+	VBLENDMPS Z2, Z4, K1, Z0; \
+	KORTESTW K3, K3; \
+	JEQ 65(PC); \
+	VMOVUPS Z0, Z9; \
+	VMOVUPS Z7, Z0; \
+	NORMAL_CDF_OF; \
+	VBLENDMPS Z0, Z9, K3, Z0
+
+// NORMAL_CDFTABLE_STEP is what normalCDFTable does to a vector: dst[i] = the normal distribution function at a[i], by a table.
+#define NORMAL_CDFTABLE_STEP NORMAL_BY_TABLE
+
+// normalCDFTable: dst[i] = the normal distribution function at a[i], by a table
+// func normalCDFTableAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+TEXT ·normalCDFTableAVX512(SB), NOSPLIT, $0-24
+	ARGS_DST_A
+	NORMAL_TABLE
+	UNARY_F32_F32(NORMAL_CDFTABLE_STEP)
+
+// GELU_TABLE_STEP is what geluTable does to a vector: dst[i] = a[i]*normalCDFTable(a[i]).
+#define GELU_TABLE_STEP \
+	NORMAL_BY_TABLE; \
+	VMULPS Z7, Z0, Z0
+
+// geluTable: dst[i] = a[i]*normalCDFTable(a[i])
+// func geluTableAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+TEXT ·geluTableAVX512(SB), NOSPLIT, $0-24
+	ARGS_DST_A
+	NORMAL_TABLE
+	UNARY_F32_F32(GELU_TABLE_STEP)
+
+// geluGradTable: dst[i] = b[i]*normalCDFTable(a[i]) + b[i]*a[i]*normalPDF(a[i])
+// func geluGradTableAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·geluGradTableAVX512(SB), NOSPLIT, $0-32
+	ARGS_DST_A_B
+	NORMAL_TABLE
+	LOOP
+	VMOVUPS (SI)(AX*4), Z0
+	VMOVUPS Z0, Z10
+	VPANDD.BCST erf<>+0(SB), Z0, Z0
+	BELL
+	VMULPS.BCST erf<>+112(SB), Z0, Z11
+	VMOVUPS Z10, Z0
+	NORMAL_BY_TABLE
+	VMOVUPS Z11, Z5
+	VMOVUPS (DX)(AX*4), Z6
+	GELU_GRAD
+	VMOVUPS Z0, (DI)(AX*4)
+	LOOP_END
+	VMOVUPS.Z (SI)(AX*4), K7, Z0
+	VMOVUPS Z0, Z10
+	VPANDD.BCST erf<>+0(SB), Z0, Z0
+	BELL
+	VMULPS.BCST erf<>+112(SB), Z0, Z11
+	VMOVUPS Z10, Z0
+	NORMAL_BY_TABLE
+	VMOVUPS Z11, Z5
+	VMOVUPS.Z (DX)(AX*4), K7, Z6
+	GELU_GRAD
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
 	RETURN
@@ -138,33 +251,33 @@ done:
 #define ERF_STEP \
 	VMOVUPS Z0, Z7; \
 	VPANDD.BCST erf<>+0(SB), Z0, Z0; \
-	VBROADCASTSS erf<>+116(SB), Z1; \
+	VBROADCASTSS erf<>+128(SB), Z1; \
 	VMINPS Z0, Z1, Z0; \
 	VMOVUPS Z0, Z6; \
 	VMULPS Z6, Z6, Z5; \
-	VBROADCASTSS erf<>+120(SB), Z8; \
-	VFMADD213PS.BCST erf<>+124(SB), Z5, Z8; \
-	VFMADD213PS.BCST erf<>+128(SB), Z5, Z8; \
-	VFMADD213PS.BCST erf<>+132(SB), Z5, Z8; \
+	VBROADCASTSS erf<>+132(SB), Z8; \
 	VFMADD213PS.BCST erf<>+136(SB), Z5, Z8; \
 	VFMADD213PS.BCST erf<>+140(SB), Z5, Z8; \
+	VFMADD213PS.BCST erf<>+144(SB), Z5, Z8; \
+	VFMADD213PS.BCST erf<>+148(SB), Z5, Z8; \
+	VFMADD213PS.BCST erf<>+152(SB), Z5, Z8; \
 	VFMADD213PS Z6, Z6, Z8; \
-	VBROADCASTSS erf<>+144(SB), Z0; \
-	VFMADD213PS.BCST erf<>+148(SB), Z6, Z0; \
-	VBROADCASTSS erf<>+152(SB), Z1; \
-	VFMADD213PS.BCST erf<>+156(SB), Z6, Z1; \
-	VFMADD213PS Z1, Z5, Z0; \
+	VBROADCASTSS erf<>+156(SB), Z0; \
 	VFMADD213PS.BCST erf<>+160(SB), Z6, Z0; \
-	VFMADD213PS.BCST erf<>+164(SB), Z6, Z0; \
-	VFMADD213PS.BCST erf<>+168(SB), Z6, Z0; \
+	VBROADCASTSS erf<>+164(SB), Z1; \
+	VFMADD213PS.BCST erf<>+168(SB), Z6, Z1; \
+	VFMADD213PS Z1, Z5, Z0; \
+	VFMADD213PS.BCST erf<>+172(SB), Z6, Z0; \
+	VFMADD213PS.BCST erf<>+176(SB), Z6, Z0; \
+	VFMADD213PS.BCST erf<>+180(SB), Z6, Z0; \
 	VFMSUB213PS Z6, Z6, Z0; \
 	EXP_OF; \
 	VBROADCASTSS erf<>+64(SB), Z1; \
 	VSUBPS Z0, Z1, Z0; \
-	VCMPPS.BCST $1, erf<>+172(SB), Z6, K1; \
+	VCMPPS.BCST $1, erf<>+184(SB), Z6, K1; \
 	VBLENDMPS Z8, Z0, K1, Z0; \
 	VPANDD.BCST erf<>+0(SB), Z0, Z0; \
-	VPANDD.BCST erf<>+176(SB), Z7, Z7; \
+	VPANDD.BCST erf<>+188(SB), Z7, Z7; \
 	VPORD Z7, Z0, Z0
 
 // erf: dst[i] = erf a[i]
@@ -172,6 +285,44 @@ done:
 TEXT ·erfAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
 	UNARY_F32_F32(ERF_STEP)
+
+// geluRows: for rows r and i < n, d[r*ld+i] becomes that times normalCDFTable of it; ld is in bytes
+// func geluRowsAVX512(d unsafe.Pointer, ld, rows, n int)
+TEXT ·geluRowsAVX512(SB), NOSPLIT, $0-32
+	MOVQ d+0(FP), DI
+	MOVQ ld+8(FP), R8
+	MOVQ rows+16(FP), CX
+	MOVQ n+24(FP), DX
+	NORMAL_TABLE
+	MOVQ DX, BX
+	ANDQ $-16, BX
+	MOVQ DX, R9
+	SUBQ BX, R9
+	MOVL $65535, R10
+	BZHIL R9, R10, R10
+	KMOVW R10, K7
+row:
+	XORQ AX, AX
+	TESTQ BX, BX
+	JZ rest
+loop:
+	VMOVUPS (DI)(AX*4), Z0
+	GELU_TABLE_STEP
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ $16, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	CMPQ AX, DX
+	JEQ next
+	VMOVUPS.Z (DI)(AX*4), K7, Z0
+	GELU_TABLE_STEP
+	VMOVUPS Z0, K7, (DI)(AX*4)
+next:
+	ADDQ R8, DI
+	DECQ CX
+	JNZ row
+	RETURN
 
 CONSTANT(erf, 0, 0x7fffffff) // NaN
 CONSTANT(erf, 4, 0x41700000) // 15
@@ -202,20 +353,52 @@ CONSTANT(erf, 100, 0x3def3ec3) // 0.11681893
 CONSTANT(erf, 104, 0x3e0cd542) // 0.13753226
 CONSTANT(erf, 108, 0x3e0c693d) // 0.1371202
 CONSTANT(erf, 112, 0x3ecc422a) // 0.3989423
-CONSTANT(erf, 116, 0x40800000) // 4
-CONSTANT(erf, 120, 0xba1c7000) // -0.0005967617
-CONSTANT(erf, 124, 0x3ba38d2c) // 0.0049911942
-CONSTANT(erf, 128, 0xbcdb48d9) // -0.026768135
-CONSTANT(erf, 132, 0x3de70e22) // 0.112819925
-CONSTANT(erf, 136, 0xbec09380) // -0.37612534
-CONSTANT(erf, 140, 0x3e0375d4) // 0.12837917
-CONSTANT(erf, 144, 0xb7910000) // -1.7285347e-05
-CONSTANT(erf, 148, 0x39c8e7d9) // 0.00038319713
-CONSTANT(erf, 152, 0xbb7e8a1c) // -0.0038839644
-CONSTANT(erf, 156, 0x3cc6b1a1) // 0.024254622
-CONSTANT(erf, 160, 0xbddaae5c) // -0.10677788
-CONSTANT(erf, 164, 0xbf228550) // -0.6348467
-CONSTANT(erf, 168, 0xbe03ce86) // -0.12871751
-CONSTANT(erf, 172, 0x3f6d8000) // 0.9277344
-CONSTANT(erf, 176, 0x80000000) // -0
-GLOBL erf<>(SB), RODATA|NOPTR, $180
+CONSTANT(erf, 116, 0x40bccccd) // 5.9
+CONSTANT(erf, 120, 0x40aaaaab) // 5.3333335
+CONSTANT(erf, 124, 0x3e400000) // 0.1875
+CONSTANT(erf, 128, 0x40800000) // 4
+CONSTANT(erf, 132, 0xba1c7000) // -0.0005967617
+CONSTANT(erf, 136, 0x3ba38d2c) // 0.0049911942
+CONSTANT(erf, 140, 0xbcdb48d9) // -0.026768135
+CONSTANT(erf, 144, 0x3de70e22) // 0.112819925
+CONSTANT(erf, 148, 0xbec09380) // -0.37612534
+CONSTANT(erf, 152, 0x3e0375d4) // 0.12837917
+CONSTANT(erf, 156, 0xb7910000) // -1.7285347e-05
+CONSTANT(erf, 160, 0x39c8e7d9) // 0.00038319713
+CONSTANT(erf, 164, 0xbb7e8a1c) // -0.0038839644
+CONSTANT(erf, 168, 0x3cc6b1a1) // 0.024254622
+CONSTANT(erf, 172, 0xbddaae5c) // -0.10677788
+CONSTANT(erf, 176, 0xbf228550) // -0.6348467
+CONSTANT(erf, 180, 0xbe03ce86) // -0.12871751
+CONSTANT(erf, 184, 0x3f6d8000) // 0.9277344
+CONSTANT(erf, 188, 0x80000000) // -0
+GLOBL erf<>(SB), RODATA|NOPTR, $192
+CONSTANTS(normal, 0, 0x3a0d9112, 0xbe2ceeec, 0xbe493cd5, 0xbd35031e, 0x3d11c94b, 0x3d89ec41, 0x3bef1136, 0x3c4cb489)
+CONSTANTS(normal, 32, 0xbcbd0257, 0x3bed7f20, 0x3c283b8a, 0xbbfab7e9, 0xbbcc4fe6, 0xbabad0b2, 0xb94de5b1, 0x39eb3211)
+CONSTANTS(normal, 64, 0xb949c77b, 0xb82d55da, 0x3973e5b5, 0x395004f8, 0x391546ae, 0x38b6b010, 0x3894aad6, 0x3819723b)
+CONSTANTS(normal, 96, 0x37c47f7f, 0x375258fb, 0x36d42d75, 0x3658b30b, 0x35cd84ce, 0x3535c65e, 0x349a232b, 0x3402043b)
+CONSTANTS(normal, 128, 0xbc28a482, 0xbc15fc7d, 0xbbcf5c8b, 0xbb54add4, 0x3a16f850, 0x3b4ee0e8, 0x3bacd57b, 0x3bca1c36)
+CONSTANTS(normal, 160, 0x3bbbe190, 0x3b9f93a0, 0x3b52758c, 0x3aed4ee6, 0x39eebd6e, 0xb9f6365a, 0xba7d8379, 0xba96d971)
+CONSTANTS(normal, 192, 0xba911868, 0xba76332a, 0xba3c55e2, 0xba0682bd, 0xb9b34e5f, 0xb9619752, 0xb906529f, 0xb897caff)
+CONSTANTS(normal, 224, 0xb823824e, 0xb7a7ec91, 0xb724b49c, 0xb69a8c9e, 0xb60acce0, 0xb56f067d, 0xb4c550a9, 0xb41c5238)
+CONSTANTS(normal, 256, 0xb6df11c2, 0xbbd3940a, 0xbc5e026a, 0xbca98320, 0xbcc00c1a, 0xbcb6b03b, 0xbc8dde0d, 0xbc440f6d)
+CONSTANTS(normal, 288, 0xbbbb8f28, 0xba982455, 0x3b29db4c, 0x3bab1bf4, 0x3bcbc3c3, 0x3bc89fd5, 0x3bb1600d, 0x3b8fd99b)
+CONSTANTS(normal, 320, 0x3b5a2471, 0x3b1add64, 0x3acf5448, 0x3a83e76b, 0x3a1fb985, 0x39b88404, 0x394b4b98, 0x38d6ae03)
+CONSTANTS(normal, 352, 0x3858c1ec, 0x37d1ee43, 0x37430bf3, 0x36add849, 0x3614d5c9, 0x3574ec8c, 0x34c1b36f, 0x34133991)
+CONSTANTS(normal, 384, 0x3d882e3f, 0x3d8118d0, 0x3d5a2268, 0x3d1eec5d, 0x3cb3d5fe, 0x3baa0856, 0xbc19ae63, 0xbca6595f)
+CONSTANTS(normal, 416, 0xbcdd07c5, 0xbcf2570a, 0xbcec4016, 0xbcd34584, 0xbcb00c62, 0xbc89fc3f, 0xbc4cac30, 0xbc103608)
+CONSTANTS(normal, 448, 0xbbc1a167, 0xbb783fa7, 0xbb18358c, 0xbab2be72, 0xba493aff, 0xb9d95ca3, 0xb9616d27, 0xb8e099f5)
+CONSTANTS(normal, 480, 0xb857160a, 0xb7c60ed5, 0xb72f6e90, 0xb69584bd, 0xb5f54da6, 0xb541b837, 0xb4934f5b, 0xb3d7c4d1)
+CONSTANTS(normal, 512, 0x329cf922, 0x3d167a2c, 0x3d8ec3c9, 0x3dc4290f, 0x3de74735, 0x3df6cccb, 0x3df4152e, 0x3de29749)
+CONSTANTS(normal, 544, 0x3dc6ef95, 0x3da5fed8, 0x3d84123e, 0x3d48ddab, 0x3d12413d, 0x3ccc32f3, 0x3c88cf7a, 0x3c301611)
+CONSTANTS(normal, 576, 0x3bd9d562, 0x3b8193c2, 0x3b145135, 0x3aa36567, 0x3a2d4edc, 0x39b106ea, 0x392e2f3d, 0x38a51f9c)
+CONSTANTS(normal, 608, 0x3816d784, 0x3784cdbf, 0x36e167cb, 0x36386867, 0x35917489, 0x34dd404b, 0x34224406, 0x33658901)
+CONSTANTS(normal, 640, 0xbecc422a, 0xbec8b308, 0xbebe63ca, 0xbeae5ee0, 0xbe9a2eaf, 0xbe839f31, 0xbe58f631, 0xbe2ca3b1)
+CONSTANTS(normal, 672, 0xbe04a043, 0xbdc4bbe4, 0xbd8cdfd2, 0xbd42c7de, 0xbd020170, 0xbca78c5e, 0xbc507916, 0xbbfa6ed3)
+CONSTANTS(normal, 704, 0xbb91390a, 0xbb229b7a, 0xbaafc87b, 0xba377646, 0xb9b8dc97, 0xb933d652, 0xb8a8e7d3, 0xb819287f)
+CONSTANTS(normal, 736, 0xb78614d3, 0xb6e2a6bf, 0xb638f2bd, 0xb591b46b, 0xb4dda548, 0xb422c272, 0xb366c755, 0xb29df5b6)
+CONSTANTS(normal, 768, 0x3f000000, 0x3ed9ecbe, 0x3eb5293d, 0x3e92e2f2, 0x3e681100, 0x3e326ec7, 0x3e056bed, 0x3dc1e55b)
+CONSTANTS(normal, 800, 0x3d88d237, 0x3d3b6827, 0x3cf901ca, 0x3ca06667, 0x3c484928, 0x3bf24e76, 0x3b8df736, 0x3b2114bd)
+CONSTANTS(normal, 832, 0x3ab0ef10, 0x3a3c1973, 0x39c180df, 0x39409787, 0x38b96cab, 0x382cab3b, 0x379b7f57, 0x37076871)
+CONSTANTS(normal, 864, 0x36640394, 0x35b9991c, 0x35120a4d, 0x345e276c, 0x33a350b6, 0x32e8124c, 0x321f59a3, 0x31537909)
+GLOBL normal<>(SB), RODATA|NOPTR, $896

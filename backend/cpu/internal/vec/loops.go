@@ -106,6 +106,12 @@ type loops struct {
 	gelu func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = b[i]*normalCDF(a[i]) + b[i]*a[i]*normalPDF(a[i])
 	geluGrad func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = the normal distribution function at a[i], by a table
+	normalCDFTable func(dst unsafe.Pointer, a unsafe.Pointer, n int)
+	// dst[i] = a[i]*normalCDFTable(a[i])
+	geluTable func(dst unsafe.Pointer, a unsafe.Pointer, n int)
+	// dst[i] = b[i]*normalCDFTable(a[i]) + b[i]*a[i]*normalPDF(a[i])
+	geluGradTable func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 	// dst[i] = erf a[i]
 	erf func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = e to the power of a[i]
@@ -336,6 +342,8 @@ type loops struct {
 	columnDeviationsBF16 func(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
 	// for rows r and columns i < n, a multiple of the lanes, g = grad[r*stride+i]: sum[i] += g, products[i] += g*(x[r*stride+i]-center[i])
 	columnProductsBF16 func(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+	// for rows r and i < n, d[r*ld+i] becomes that times normalCDFTable of it; ld is in bytes
+	geluRows func(d unsafe.Pointer, ld, rows, n int)
 	// the first multiple of the lanes from which on a vector has an element equal to v, or n, a multiple of the lanes
 	find func(x unsafe.Pointer, n int, v float32) (ret int)
 	// the first multiple of the lanes from which on a vector has an element equal to v, or n, a multiple of the lanes

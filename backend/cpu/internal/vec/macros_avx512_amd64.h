@@ -24,6 +24,13 @@
 #define CONSTANT(file, off, x) \
 	DATA file<>+off(SB)/4, $x
 
+// CONSTANTS is eight float32 by their bits, off bytes into the constants of a file.
+#define CONSTANTS(file, off, a, b, c, d, e, f, g, h) \
+	DATA file<>+off(SB)/8, $(b<<32|a); \
+	DATA file<>+off+8(SB)/8, $(d<<32|c); \
+	DATA file<>+off+16(SB)/8, $(f<<32|e); \
+	DATA file<>+off+24(SB)/8, $(h<<32|g)
+
 // ARGS_DST_A_B loads the arguments that its name has, and n.
 #define ARGS_DST_A_B \
 	MOVQ dst+0(FP), DI; \

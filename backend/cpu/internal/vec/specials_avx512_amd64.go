@@ -5,6 +5,9 @@ package vec
 import "unsafe"
 
 //go:noescape
+func geluRowsAVX512(d unsafe.Pointer, ld, rows, n int)
+
+//go:noescape
 func chooseAVX512(x, flags unsafe.Pointer, ld, step, n, rows int, v float32)
 
 //go:noescape

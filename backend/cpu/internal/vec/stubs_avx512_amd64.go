@@ -155,6 +155,15 @@ func geluAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func geluGradAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 //go:noescape
+func normalCDFTableAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func geluTableAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func geluGradTableAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
 func erfAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape

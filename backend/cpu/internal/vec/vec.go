@@ -82,6 +82,15 @@ type Set struct {
 	// a rounding for each operation.
 	Gelu     Unary
 	GeluGrad Binary
+	// GeluRows is Gelu in place for the first n elements of rows, which are ld bytes apart.
+	GeluRows func(d unsafe.Pointer, ld, rows, n int)
+	// Common is functions with the same bits on every level. Those of Set with these names have
+	// other bits on AVX-512, where they look up polynomials.
+	Common struct {
+		NormalCDF, Gelu Unary
+		GeluGrad        Binary
+		GeluRows        func(d unsafe.Pointer, ld, rows, n int)
+	}
 
 	// ExpSum is ExpAdd and returns the sum.
 	ExpSum func(dst, a []float32, s float32) float64
@@ -354,6 +363,17 @@ func (l *loops) set(lanes int) *Set {
 	l.finds(s)
 	l.scores(s)
 	l.stats(s)
+	c := &s.Common
+	c.NormalCDF, c.Gelu, c.GeluGrad = s.NormalCDF, s.Gelu, s.GeluGrad
+	c.GeluRows = func(d unsafe.Pointer, ld, rows, n int) {
+		for i := range rows {
+			row := unsafe.Add(d, i*ld)
+			l.gelu(row, row, n)
+		}
+	}
+	if s.GeluRows = c.GeluRows; l.geluRows != nil {
+		s.NormalCDF, s.Gelu, s.GeluGrad, s.GeluRows = unary(l.normalCDFTable), unary(l.geluTable), binary(l.geluGradTable), l.geluRows
+	}
 	return s
 }
 

@@ -162,6 +162,7 @@ func TestUnary(t *testing.T) {
 			}},
 			{"Erf", s.Erf, 2, math.Erf},
 			{"NormalCDF", s.NormalCDF, 6, func(x float64) float64 { return math.Erfc(-x/math.Sqrt2) / 2 }},
+			{"Common.NormalCDF", s.Common.NormalCDF, 6, func(x float64) float64 { return math.Erfc(-x/math.Sqrt2) / 2 }},
 			{"NormalPDF", s.NormalPDF, 4, func(x float64) float64 { return math.Exp(-x*x/2) / math.Sqrt(2*math.Pi) }},
 			{"Sin", within(s.Sin), 2, bounded(math.Sin)},
 			{"Cos", within(s.Cos), 2, bounded(math.Cos)},

@@ -169,7 +169,7 @@ func moments() *kernel {
 // normalKernels are the normal distribution, and the activation that uses it (GELU) with its
 // gradient. They round as chains do.
 func normalKernels() []*kernel {
-	return []*kernel{
+	list := []*kernel{
 		unary("normalCDF", "dst[i] = the normal distribution function at a[i]", f32, f32, normalCDF),
 		unary("normalPDF", "dst[i] = the normal density at a[i]", f32, f32, func(a *emitter) {
 			a.op("VPAND", bits(^signBit), reg(0), reg(0))
@@ -188,14 +188,87 @@ func normalKernels() []*kernel {
 				normalCDF(k)
 				k.op("VMULPS", density, reg(5), reg(5))
 				k.load(2, 6)
-				k.block("GELU_GRAD", func() {
-					k.op("VMULPS", reg(6), reg(0), reg(0))
-					k.op("VMULPS", reg(6), reg(7), reg(7))
-					k.op("VMULPS", reg(5), reg(7), reg(7))
-					k.op("VADDPS", reg(7), reg(0), reg(0))
-				})
+				geluGradOf(k)
 				k.store(0)
 			},
 		},
 	}
+	byTable := []*kernel{
+		unary("normalCDFTable", "dst[i] = the normal distribution function at a[i], by a table", f32, f32, normalCDFByTable),
+		unary("geluTable", "dst[i] = a[i]*normalCDFTable(a[i])", f32, f32, geluByTable),
+		{
+			name: "geluGradTable", doc: "dst[i] = b[i]*normalCDFTable(a[i]) + b[i]*a[i]*normalPDF(a[i])",
+			params: []param{{name: "dst"}, {name: "a"}, {name: "b"}},
+			body: func(k *emitter) {
+				k.load(1, 0)
+				k.op("VMOVUPS", reg(0), reg(10))
+				k.op("VPAND", bits(^signBit), reg(0), reg(0))
+				bell(k)
+				k.op("VMULPS", density, reg(0), reg(11))
+				k.op("VMOVUPS", reg(10), reg(0))
+				normalCDFByTable(k)
+				k.op("VMOVUPS", reg(11), reg(5))
+				k.load(2, 6)
+				geluGradOf(k)
+				k.store(0)
+			},
+		},
+	}
+	for _, k := range byTable {
+		k.wide, k.prepare = true, normalTable
+	}
+	return append(list, byTable...)
+}
+
+// geluGradOf computes v6·(v0 + v7·v5).
+func geluGradOf(k *emitter) {
+	k.block("GELU_GRAD", func() {
+		k.op("VMULPS", reg(6), reg(0), reg(0))
+		k.op("VMULPS", reg(6), reg(7), reg(7))
+		k.op("VMULPS", reg(5), reg(7), reg(7))
+		k.op("VADDPS", reg(7), reg(0), reg(0))
+	})
+}
+
+func geluByTable(a *emitter) {
+	normalCDFByTable(a)
+	a.op("VMULPS", reg(7), reg(0), reg(0))
+}
+
+// geluRows is geluTable in place, for rows.
+func geluRows(a *emitter) {
+	a.op("MOVQ", "d+0(FP)", "DI")
+	a.op("MOVQ", "ld+8(FP)", "R8")
+	a.op("MOVQ", "rows+16(FP)", "CX")
+	a.op("MOVQ", "n+24(FP)", "DX")
+	normalTable(a)
+	a.op("MOVQ", "DX", "BX")
+	a.op("ANDQ", -16, "BX")
+	a.op("MOVQ", "DX", "R9")
+	a.op("SUBQ", "BX", "R9")
+	a.op("MOVL", 0xffff, "R10")
+	a.op("BZHIL", "R9", "R10", "R10")
+	a.op("KMOVW", "R10", "K7")
+	a.label("row")
+	a.op("XORQ", "AX", "AX")
+	a.op("TESTQ", "BX", "BX")
+	a.op("JZ", "rest")
+	a.label("loop")
+	a.op("VMOVUPS", "(DI)(AX*4)", reg(0))
+	a.macro("GELU_TABLE_STEP", func() { geluByTable(a) })
+	a.op("VMOVUPS", reg(0), "(DI)(AX*4)")
+	a.op("ADDQ", 16, "AX")
+	a.op("CMPQ", "AX", "BX")
+	a.op("JLT", "loop")
+	a.label("rest")
+	a.op("CMPQ", "AX", "DX")
+	a.op("JEQ", "next")
+	a.op("VMOVUPS.Z", "(DI)(AX*4)", "K7", reg(0))
+	a.macro("GELU_TABLE_STEP", func() { geluByTable(a) })
+	a.op("VMOVUPS", reg(0), "K7", "(DI)(AX*4)")
+	a.label("next")
+	a.op("ADDQ", "R8", "DI")
+	a.op("DECQ", "CX")
+	a.op("JNZ", "row")
+	a.end()
 }

@@ -26,6 +26,8 @@ var docs = map[string]string{
 	"EXP2":               "is 2 to the power of v0.",
 	"BELL":               "is e to the power of -v0²/2.",
 	"NORMAL_CDF_OF":      "is the normal distribution function of v0.",
+	"NORMAL_BY_TABLE":    "is the normal distribution function of v0, by a table in v16 to v29 where that reaches.",
+	"NORMAL_TABLE":       "loads the table of the normal distribution function.",
 	"GELU_GRAD":          "is v6·(v0 + v7·v5), rounded as a chain of operations.",
 	"COPY_SIGN":          "gives v0 the sign of another.",
 	"CLAMP":              "clamps v0 to two constants; a NaN stays.",

@@ -50,6 +50,9 @@ type kernel struct {
 	folds  *fold
 	spread reg // of the first number, if it is not scalarReg
 
+	wide    bool             // only for AVX-512
+	prepare func(a *emitter) // of such a kernel: loads registers from 16 on; or nil
+
 	// Kernels of one form differ only in a step, which is a macro, and are calls of one macro.
 	// The form may be "".
 	form, step string
@@ -162,6 +165,13 @@ var constantMacros = []asm.Definition{
 	DATA file<>+off+8(SB)/8, $(x<<32|x); \
 	DATA file<>+off+16(SB)/8, $(x<<32|x); \
 	DATA file<>+off+24(SB)/8, $(x<<32|x)
+`},
+	{Name: "CONSTANTS", Text: `// CONSTANTS is eight float32 by their bits, off bytes into the constants of a file.
+#define CONSTANTS(file, off, a, b, c, d, e, f, g, h) \
+	DATA file<>+off(SB)/8, $(b<<32|a); \
+	DATA file<>+off+8(SB)/8, $(d<<32|c); \
+	DATA file<>+off+16(SB)/8, $(f<<32|e); \
+	DATA file<>+off+24(SB)/8, $(h<<32|g)
 `},
 }
 
@@ -352,6 +362,9 @@ func (a *emitter) function(k *kernel) {
 	})
 	if a.wide && k.params[0].elem == bf16 && k.folds == nil {
 		a.loadUpperHalves()
+	}
+	if k.prepare != nil {
+		k.prepare(a)
 	}
 	a.labels = 0
 	if k.form != "" {

@@ -53,20 +53,17 @@ func architecture(arch string, p *asm.Package) {
 			unit.Encodings = append(amd64.Encodings(), constantMacros...)
 		}
 		fmt.Fprintf(&table, "var loops%s = loops{\n", set.suffix)
-		for _, name := range slices.Sorted(maps.Keys(groups)) {
+		for _, name := range fileNames(groups) {
 			a := newEmitter(name, name+of, set)
 			unit.Files = append(unit.Files, a.File)
 			for _, k := range groups[name] {
+				if k.wide && !set.wide {
+					continue
+				}
 				a.function(k)
 				fmt.Fprintf(&stubs, "\n//go:noescape\n%s\n", a.stub(k))
 				fmt.Fprintf(&table, "%s: %s%s,\n", k.name, k.name, set.suffix)
 			}
-			a.data()
-			a.lanesData()
-		}
-		for _, name := range slices.Sorted(maps.Keys(special)) {
-			a := newEmitter(name, name+of, set)
-			unit.Files = append(unit.Files, a.File)
 			for _, s := range special[name] {
 				if s.wide && !set.wide {
 					continue
@@ -85,6 +82,17 @@ func architecture(arch string, p *asm.Package) {
 		p.Go["specials"+of+".go"] = gofmt(specials.String())
 	}
 	p.Go["table_"+arch+".go"] = gofmt(table.String())
+}
+
+// fileNames returns the names of the files: those of loops, then those of other functions alone.
+func fileNames(groups map[string][]*kernel) []string {
+	names := slices.Sorted(maps.Keys(groups))
+	for _, name := range slices.Sorted(maps.Keys(special)) {
+		if groups[name] == nil {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // kernelDocs returns docs with the steps of kernels.

@@ -28,6 +28,8 @@ var special = map[string][]function{"columns": {
 	{columnParams, 40, columns(f32, "VMINPD"), "smallestColumns", columnDoc + "= min(acc[i], x[r*stride+i]), NaN if there is one", false},
 	{columnParams, 40, columns(f16, "VMINPD"), "smallestColumnsF16", columnDoc + "= min(acc[i], x[r*stride+i]), NaN if there is one", false},
 	{columnParams, 40, columns(bf16, "VMINPD"), "smallestColumnsBF16", columnDoc + "= min(acc[i], x[r*stride+i]), NaN if there is one", false},
+}, "erf": {
+	{"(d unsafe.Pointer, ld, rows, n int)", 32, geluRows, "geluRows", "for rows r and i < n, d[r*ld+i] becomes that times normalCDFTable of it; ld is in bytes", true},
 }, "special": {
 	{philoxParams, 40, philox, "philox",
 		"blocks first to first+n-1 of Philox4x32-10, as numbers in [0, 1); n is a multiple of 32", false},
