@@ -25,8 +25,8 @@ func TestParseSkips(t *testing.T) {
 		{"plans, fuse,cse", 1, "fuse cse"},
 		{"caches", len(Caches), ""},
 		{"caches,fuse,fuse", len(Caches), "fuse"},
-		{"passes", 0, "simplify cse precisions dce split fuse epilogue requantize donate multioutput horizontal separable share"},
-		{"all", len(Caches), "simplify cse precisions dce split fuse epilogue requantize donate multioutput horizontal separable share"},
+		{"passes", 0, "simplify cse precisions dce split reshapes fuse epilogue requantize donate multioutput horizontal separable share"},
+		{"all", len(Caches), "simplify cse precisions dce split reshapes fuse epilogue requantize donate multioutput horizontal separable share"},
 	} {
 		SetSkips(set(c.list))
 		off := 0

@@ -142,6 +142,17 @@ func TestEpilogue(t *testing.T) {
 		"sum": func(t *testing.T, g *ir.Graph, p *ir.Value, operand func(dtype.DType, ...int) *ir.Value) *ir.Value {
 			return record(t, g, op.Add, op.Attr{}, operand(p.Type.DType, p.Type.Shape...), p)
 		},
+		"bias and sum": func(t *testing.T, g *ir.Graph, p *ir.Value, operand func(dtype.DType, ...int) *ir.Value) *ir.Value {
+			n := p.Type.Shape[len(p.Type.Shape)-1]
+			return record(t, g, op.Add, op.Attr{}, operand(p.Type.DType, p.Type.Shape...), record(t, g, op.Add, op.Attr{}, p, operand(p.Type.DType, n)))
+		},
+		"bias and gelu": func(t *testing.T, g *ir.Graph, p *ir.Value, operand func(dtype.DType, ...int) *ir.Value) *ir.Value {
+			x := record(t, g, op.Add, op.Attr{}, p, operand(p.Type.DType, p.Type.Shape[len(p.Type.Shape)-1]))
+			return record(t, g, op.Mul, op.Attr{}, x, record(t, g, op.NormalCDF, op.Attr{}, x))
+		},
+		"gelu": func(t *testing.T, g *ir.Graph, p *ir.Value, _ func(dtype.DType, ...int) *ir.Value) *ir.Value {
+			return record(t, g, op.Mul, op.Attr{}, record(t, g, op.NormalCDF, op.Attr{}, p), p)
+		},
 		"quotient": func(t *testing.T, g *ir.Graph, p *ir.Value, operand func(dtype.DType, ...int) *ir.Value) *ir.Value {
 			return record(t, g, op.Div, op.Attr{}, p, operand(p.Type.DType))
 		},

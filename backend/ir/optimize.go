@@ -35,6 +35,9 @@ var passes = [...]pass{
 	// An operation with several results packs them into one vector. Writing each
 	// result to its own slot saves copies and casts.
 	{name: "split", run: split, optional: true, hides: true},
+	// Dense layers multiply matrices; what follows works on sequences. In one shape,
+	// it becomes an epilogue.
+	{name: "reshapes", run: moveReshapes, optional: true, hides: true},
 	// Element-wise operations are bound by memory: one pass over the operands of
 	// a chain costs as much as the slowest operation of it.
 	{name: "fuse", run: fuse, optional: true, hides: true},
@@ -69,6 +72,8 @@ var passOrder = [...][2]string{
 	{"precisions", "dce"},         // values without uses are removed
 	{"cse", "fuse"},               // two users of one value are seen as such
 	{"dce", "fuse"},               // a dead user would keep a value out of a group
+	{"dce", "reshapes"},           // a dead user would keep a Reshape in its place
+	{"reshapes", "fuse"},          // values of one shape are fused
 	{"cse", "split"},              // each result is read by one Result
 	{"dce", "split"},              // a dead user would keep a value whole
 	{"split", "fuse"},             // casts of results are folded into them, not into chains

@@ -297,7 +297,7 @@ func TestTrace(t *testing.T) {
 	if err := Optimize(b.Graph, Options{Skip: []string{"cse"}, Trace: func(p string, _ *Graph) { got = append(got, p) }}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"", "simplify", "precisions", "dce", "split", "fuse", "epilogue", "requantize", "donate", "schedule", "multioutput", "horizontal", "separable", "slots", "share"}
+	want := []string{"", "simplify", "precisions", "dce", "split", "reshapes", "fuse", "epilogue", "requantize", "donate", "schedule", "multioutput", "horizontal", "separable", "slots", "share"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got passes %q, want %q", got, want)
 	}

@@ -37,6 +37,7 @@ type sinking struct {
 	outputs map[*Value]bool
 	next    int // ID
 	moved   bool
+	once    map[*Value]bool // values whose shape is final
 }
 
 // sink gives the argument of r, a Reshape, r's shape, if possible, and with it the values
@@ -150,11 +151,7 @@ func (s *sinking) reshape(a *Value, to op.Shape, path string) *Value {
 	if a.Type.Shape.Equal(to) {
 		return a
 	}
-	n := &Value{ID: s.next, Op: op.Reshape, Attr: op.Attr{Dims: to}, Type: op.Type{DType: a.Type.DType, Shape: to}, Args: []*Value{a}, Path: path}
-	s.next++
-	s.g.Values = append(s.g.Values, n)
-	s.users[a] = append(s.users[a], n)
-	return n
+	return s.add(op.Reshape, to, path, a)
 }
 
 // fits reports whether an operand that broadcasts to one shape broadcasts to another in

@@ -182,7 +182,7 @@ func TestPrinted(t *testing.T) {
 		t.Errorf("passes: got\n%s", got)
 	}
 	// Those that run for every device.
-	for _, pass := range []string{"simplify", "cse", "precisions", "dce", "fuse", "donate", "schedule", "multioutput", "horizontal", "separable", "slots", "share"} {
+	for _, pass := range []string{"simplify", "cse", "precisions", "dce", "reshapes", "fuse", "donate", "schedule", "multioutput", "horizontal", "separable", "slots", "share"} {
 		if lines(got, "pass "+pass+": ") != 1 {
 			t.Errorf("passes: got\n%swithout %s", got, pass)
 		}

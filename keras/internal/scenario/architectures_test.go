@@ -208,6 +208,23 @@ var architectures = []scenario{
 		m := compile(r.model(in, keras.Apply(&layers.Dense{Units: 4}, keras.Apply(&layers.GlobalAveragePooling1D{}, x))), adam(0.002))
 		r.lesson(m, texts(1, 33, 7, 60, 4), texts(2, 17, 7, 60, 4), 17)
 	}},
+	{"predictions of a transformer", false, func(r *run) { // of one sequence and of several
+		in := keras.InputOf(keras.Int32, 9)
+		x := keras.Apply(&layers.Embedding{InputDim: 60, OutputDim: 64}, in)
+		y := keras.Apply(&layers.LayerNormalization{}, x)
+		x = keras.Apply(&layers.Add{}, x, keras.Apply(&layers.MultiHeadAttention{NumHeads: 2, KeyDim: 32}, y, y))
+		y = keras.Apply(&layers.Dense{Units: 128, Activation: "gelu"}, keras.Apply(&layers.LayerNormalization{}, x))
+		x = keras.Apply(&layers.Add{}, keras.Apply(&layers.Dense{Units: 64}, y), x)
+		m := compile(r.model(in, keras.Apply(&layers.Dense{Units: 4, Activation: "gelu"}, x)), adam(0.002))
+		for _, n := range []int{1, 2, 9} {
+			tokens := make([]int32, 9*n)
+			for i := range tokens {
+				tokens[i] = int32(7 * i % 60)
+			}
+			r.predict(m, keras.NewTensor(tokens, n, 9))
+			r.predict(m, keras.NewTensor(tokens, n, 9))
+		}
+	}},
 	{"attention over a memory", false, func(r *run) {
 		q, v := keras.Input(6, 40), keras.Input(9, 40)
 		a := keras.Apply(&layers.Attention{UseScale: true}, keras.Apply(&layers.Dense{Units: 24}, q), keras.Apply(&layers.Dense{Units: 24}, v))

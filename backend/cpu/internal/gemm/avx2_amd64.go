@@ -249,6 +249,11 @@ func maxPoolF32AVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int
 //go:noescape
 func reluAVX2(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
 
+// addAVX2 is Add: d[i*ldd+j] += y[i*ldy+j].
+//
+//go:noescape
+func addAVX2(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
+
 // reluGradAVX2 is ReluGrad: d[i*ldd+j] = 0 unless y[i*ldy+j] > 0.
 //
 //go:noescape

@@ -2055,6 +2055,62 @@ last:
 done:
 	RETURN
 
+// func addAVX2(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
+TEXT ·addAVX2(SB), NOSPLIT, $0-48
+	MOVQ ldd+16(FP), R8
+	MOVQ ldy+32(FP), R9
+	MOVQ mask+40(FP), R10
+	VXORPS Y14, Y14, Y14
+columns:
+	MOVQ rows+0(FP), CX
+	MOVQ d+8(FP), DI
+	MOVQ y+24(FP), SI
+	MOVWLZX R10, DX
+	CMPL DX, $0xffff
+	JNE few
+row:
+	VMOVUPS (SI), Y2
+	VMOVUPS (DI), Y0
+	VADDPS Y2, Y0, Y0
+	VMOVUPS 32(SI), Y3
+	VMOVUPS 32(DI), Y1
+	VADDPS Y3, Y1, Y1
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	ADDQ R9, SI
+	ADDQ R8, DI
+	DECQ CX
+	JNZ row
+	ADDQ $64, d+8(FP)
+	ADDQ $64, y+24(FP)
+	SHRQ $16, R10
+	JMP columns
+few:
+	POPCNTQ DX, DX
+	JZ done
+	MOVQ DX, R10
+	MASK_CHANNELS_AVX2
+last:
+	VMASKMOVPS (SI), Y15, Y2
+	VMASKMOVPS (DI), Y15, Y0
+	VADDPS Y2, Y0, Y0
+	VMASKMOVPS Y0, Y15, (DI)
+	ADDQ R9, SI
+	ADDQ R8, DI
+	DECQ CX
+	JNZ last
+	ADDQ $32, d+8(FP)
+	ADDQ $32, y+24(FP)
+	SUBQ $8, R10
+	JLE done
+	MOVQ R10, CX
+	MOVQ $1, R10
+	SHLQ CX, R10
+	DECQ R10
+	JMP columns
+done:
+	RETURN
+
 // func reluGradAVX2(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
 TEXT ·reluGradAVX2(SB), NOSPLIT, $0-48
 	MOVQ ldd+16(FP), R8

@@ -222,6 +222,7 @@ type PixelRuns func(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int,
 // 32 columns, those of mask:
 //
 //	Relu:     d[i*ldd+j] = 0 if d[i*ldd+j] < 0; does not read y
+//	Add:      d[i*ldd+j] = d[i*ldd+j] + y[i*ldy+j]
 //	AddRelu:  d[i*ldd+j] = d[i*ldd+j] + y[i*ldy+j], or 0 if that is below 0
 //	ReluGrad: d[i*ldd+j] = 0 unless y[i*ldy+j] > 0
 //	Divide:   d[i*ldd+j] /= y[0]
@@ -321,7 +322,7 @@ type Set struct {
 
 	// Epilogues of products in float32: an activation, also of a sum, its gradient, and the division
 	// of a gradient by the scale of a loss; or nil.
-	Relu, AddRelu, ReluGrad, Divide Epilogue
+	Relu, Add, AddRelu, ReluGrad, Divide Epilogue
 
 	// LowPrecision is epilogues of products of F16 and BF16, or nil.
 	LowPrecision [elements]struct{ Add, AddRelu, Grad LowPrecisionEpilogue }

@@ -11,6 +11,11 @@ import "unsafe"
 //go:noescape
 func reluAVX512(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
 
+// addAVX512 is Add: d[i*ldd+j] += y[i*ldy+j].
+//
+//go:noescape
+func addAVX512(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
+
 // addReluAVX512 is AddRelu: d[i*ldd+j] += y[i*ldy+j], or = 0 if that is below 0.
 //
 //go:noescape

@@ -77,6 +77,32 @@ row:
 	VZEROUPPER
 	RET
 
+// func addAVX512(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
+TEXT ·addAVX512(SB), NOSPLIT, $0-48
+	MOVQ rows+0(FP), CX
+	MOVQ d+8(FP), DI
+	MOVQ ldd+16(FP), R8
+	MOVQ y+24(FP), SI
+	MOVQ ldy+32(FP), R9
+	MOVQ mask+40(FP), DX
+	KMOVW DX, K1
+	SHRQ $16, DX
+	KMOVW DX, K2
+	VPXORD Z0, Z0, Z0
+row:
+	VMOVUPS.Z (DI), K1, Z1
+	VMOVUPS.Z 64(DI), K2, Z2
+	VADDPS (SI), Z1, K1, Z1
+	VADDPS 64(SI), Z2, K2, Z2
+	ADDQ R9, SI
+	VMOVUPS Z1, K1, (DI)
+	VMOVUPS Z2, K2, 64(DI)
+	ADDQ R8, DI
+	DECQ CX
+	JNZ row
+	VZEROUPPER
+	RET
+
 // func addReluAVX512(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
 TEXT ·addReluAVX512(SB), NOSPLIT, $0-48
 	MOVQ rows+0(FP), CX

@@ -108,7 +108,7 @@ func (s *Set) ordered() *Set {
 	return &Set{
 		Name: s.Name, F32: &t,
 		Lanes: s.Lanes, Transpose: s.Transpose, Widen: s.Widen, Narrow: s.Narrow, NarrowLanes: s.NarrowLanes,
-		Relu: s.Relu, ReluGrad: s.ReluGrad, Divide: s.Divide, LowPrecision: s.LowPrecision,
+		Relu: s.Relu, Add: s.Add, ReluGrad: s.ReluGrad, Divide: s.Divide, LowPrecision: s.LowPrecision,
 		Ordered: true,
 	}
 }

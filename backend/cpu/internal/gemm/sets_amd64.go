@@ -26,7 +26,7 @@ var AVX512 = &Set{
 	Widen:     widenBy(vec.AVX512()),
 	Narrow:    narrowBy(vec.AVX512()),
 	Depthwise: depthwiseBy(depthwiseRowAVX512), DepthwiseRow: depthwiseRowAVX512, DepthwiseNine: depthwiseNineAVX512, DepthwiseAdd: depthwiseAddAVX512, DepthwiseGrad: depthwiseGradAVX512, MaxPoolGradAdd: maxPoolGradAddF32AVX512,
-	Relu: reluAVX512, AddRelu: addReluAVX512, ReluGrad: reluGradAVX512, Divide: divideAVX512,
+	Relu: reluAVX512, Add: addAVX512, AddRelu: addReluAVX512, ReluGrad: reluGradAVX512, Divide: divideAVX512,
 	LowPrecision: [elements]struct{ Add, AddRelu, Grad LowPrecisionEpilogue }{
 		F16:  {epilogueAddF16AVX512, epilogueAddReluF16AVX512, epilogueGradF16AVX512},
 		BF16: {epilogueAddBF16AVX512, epilogueAddReluBF16AVX512, epilogueGradBF16AVX512},
@@ -79,7 +79,7 @@ var AVX2 = func() *Set {
 	s.WinogradSource, s.WinogradResult = winogradSourceAVX2, winogradResultAVX2
 	s.SmallChannel[F32] = smallChannelF32AVX2
 	s.MaxPool[F32] = maxPoolF32AVX2
-	s.Relu, s.ReluGrad = reluAVX2, reluGradAVX2
+	s.Relu, s.Add, s.ReluGrad = reluAVX2, addAVX2, reluGradAVX2
 	s.Peak, s.PeakFlops = peakAVX2, 48*16
 	return &s
 }()

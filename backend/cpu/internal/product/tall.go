@@ -28,8 +28,7 @@ func (c *chunk) tall() bool {
 	if c.tile.Cols%k.tiles.NR != 0 || c.packs && k.Pack.CopyB || k.tiles.Prefetch.Rows != nil && k.k > tallDepth {
 		return false
 	}
-	e := k.tileEpilogue
-	return e == nil || e.ld == 0 && e.reads < 0
+	return k.tileEpilogue == nil || k.tileEpilogue.ld == 0
 }
 
 // multiplyTall is multiply by tall kernels. Blocks of rows are multiplied with all panels if
@@ -46,17 +45,17 @@ func (c *chunk) multiplyTall() {
 		for panel := range panels {
 			j := panel * t.NR
 			b, ldb, _ := c.panelB(panel, t.NR, at == 0)
-			k.tallPanel(c.r, unsafe.Add(c.a, at*c.rowA), c.lda, b, ldb, tile.Col+j, rows, unsafe.Add(c.d, at*c.ldd+4*j), c.ldd)
+			k.tallPanel(c.r, unsafe.Add(c.a, at*c.rowA), c.lda, b, ldb, tile.Row+at, tile.Col+j, rows, unsafe.Add(c.d, at*c.ldd+4*j), c.ldd)
 		}
 	}
 }
 
-// tallPanel computes rows of a panel, whose first column is col of the result.
-func (k *product) tallPanel(r *exec.Run, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb, col, rows int, d unsafe.Pointer, ldd int) {
-	t := k.tiles
+// tallPanel computes rows of a panel, whose first element is at row and col of the result.
+func (k *product) tallPanel(r *exec.Run, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb, row, col, rows int, d unsafe.Pointer, ldd int) {
+	t, e, all := k.tiles, k.tileEpilogue, d
 	var bias, least unsafe.Pointer
-	if e := k.tileEpilogue; e != nil {
-		if bias = e.term(r, 0, col); e.then != nil {
+	if e != nil {
+		if bias = e.term(r, 0, col); e.relu {
 			least = unsafe.Pointer(&zero)
 		}
 	}
@@ -68,8 +67,11 @@ func (k *product) tallPanel(r *exec.Run, a unsafe.Pointer, lda int, b unsafe.Poi
 		a, d := unsafe.Add(a, tiles*t.MR*lda), unsafe.Add(d, tiles*t.MR*ldd)
 		t.Rows[rest](k.k, a, lda, b, ldb, bias, 0, d, ldd, 1<<t.NR-1)
 		if least != nil {
-			k.tileEpilogue.then(rest, d, ldd, nil, 0, 1<<t.NR-1)
+			e.then(rest, d, ldd, nil, 0, 1<<t.NR-1)
 		}
+	}
+	if e != nil && !e.relu {
+		e.tile(r, row, col, rows, ldd, all, 1<<t.NR-1)
 	}
 }
 
@@ -85,7 +87,7 @@ func NewRowsOnDemand(k exec.Kernel) (RowsOnDemand, bool) {
 		return RowsOnDemand{}, false
 	}
 	e := p.tileEpilogue
-	return RowsOnDemand{p}, e == nil || e.ld == 0 && e.reads < 0
+	return RowsOnDemand{p}, e == nil || e.ld == 0 && (e.then == nil || e.relu)
 }
 
 // Tile returns the rows of a micro-kernel: multiples of it are computed fastest.
@@ -97,6 +99,6 @@ func (p RowsOnDemand) Rows(r *exec.Run, a unsafe.Pointer, lda, row, n int) {
 	k := p.k
 	b, ldb, ldd := &k.b, 4*k.b.stride, 4*k.N
 	for j := 0; j < k.N && n > 0; j += k.tiles.NR {
-		k.tallPanel(r, a, lda, unsafe.Pointer(&r.Values[b.pos][4*(b.starts[0]+j)]), ldb, j, n, unsafe.Pointer(&r.Values[k.Out][row*ldd+4*j]), ldd)
+		k.tallPanel(r, a, lda, unsafe.Pointer(&r.Values[b.pos][4*(b.starts[0]+j)]), ldb, row, j, n, unsafe.Pointer(&r.Values[k.Out][row*ldd+4*j]), ldd)
 	}
 }

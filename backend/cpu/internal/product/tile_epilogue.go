@@ -2,6 +2,7 @@ package product
 
 import (
 	"math"
+	"math/bits"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/elementwise"
@@ -71,15 +72,75 @@ type tileEpilogue struct {
 	add   int // position of the term, or -1
 	ld    int // bytes from a row of it to the next
 	then  gemm.Epilogue
+	relu  bool // that is what then does
 	reads int  // position of the operand of then, or -1
 	along bool // the operand is read element by element, else it is a number
+}
+
+// tileOps is FusedOps, or one of two more epilogues in the product's own type: the addition and
+// then that of a value of the result's shape, such as the residual, or gelu.
+type tileOps struct {
+	FusedOps
+	plus *ir.Value // or nil
+	gelu bool
+}
+
+func tileOpsOf(v *ir.Value) (t tileOps, ok bool) {
+	if t.FusedOps, ok = FusedOpsOf(v); ok || v.Attr.DType != v.Type.DType || len(v.Attr.Body.ExtraOutputs) > 0 {
+		return t, ok
+	}
+	t.FusedOps = FusedOps{}
+	body, d, last := v.Attr.Body, v.Type.DType, int32(0)
+	for _, ins := range body.Code {
+		if ins.DType != d {
+			return t, false
+		}
+	}
+	// added returns what an instruction adds to value last, if it is an operand.
+	added := func(ins op.Instr) *ir.Value {
+		i := ins.Args[0] + ins.Args[1] - last
+		if ins.Op != op.Add || ins.Args[0] != last && ins.Args[1] != last || i <= 0 || int(i) >= len(body.Inputs) || body.Inputs[i] != d {
+			return nil
+		}
+		return v.Args[1+i]
+	}
+	code, first := body.Code, int32(len(body.Inputs))
+	if t.Add = added(code[0]); t.Add != nil {
+		code, last = code[1:], first
+		first++
+	}
+	switch len(code) {
+	case 1:
+		t.plus = added(code[0])
+		return t, t.plus != nil && t.Add != nil && t.plus.Type.Shape.Size() == v.Type.Shape.Size()
+	case 2:
+		cdf, mul := code[0], code[1]
+		a, b := mul.Args[0], mul.Args[1]
+		t.gelu = cdf.Op == op.NormalCDF && cdf.Args[0] == last && mul.Op == op.Mul && (a == last && b == first || a == first && b == last)
+		return t, t.gelu
+	}
+	return t, false
+}
+
+// geluTile is gelu as the epilogue of a tile, or nil.
+func geluTile() gemm.Epilogue {
+	rows := elementwise.GeluRows()
+	if rows == nil {
+		return nil
+	}
+	return func(n int, d unsafe.Pointer, ldd int, _ unsafe.Pointer, _ int, mask uint) {
+		rows(d, ldd, n, bits.Len(mask))
+	}
 }
 
 // newTileEpilogue returns the epilogue of the product v of n columns, or nil if chains must
 // compute it.
 func newTileEpilogue(b *exec.Builder, v *ir.Value, set *gemm.Set, n int) *tileEpilogue {
-	f, ok := FusedOpsOf(v)
-	if v.Attr.Body == nil || !ok || v.Type.DType != dtype.Float32 || set.Relu == nil {
+	if v.Attr.Body == nil || v.Type.DType != dtype.Float32 || set.Relu == nil {
+		return nil
+	}
+	f, ok := tileOpsOf(v)
+	if !ok {
 		return nil
 	}
 	k := &tileEpilogue{add: -1, reads: -1}
@@ -95,20 +156,29 @@ func newTileEpilogue(b *exec.Builder, v *ir.Value, set *gemm.Set, n int) *tileEp
 		}
 	}
 	if f.Relu {
-		k.then = set.Relu
+		k.then, k.relu = set.Relu, true
 	}
-	if y := f.Positive; y != nil {
+	y, then := f.Positive, set.ReluGrad
+	if f.plus != nil {
+		y, then = f.plus, set.Add
+	}
+	if y != nil {
 		// The operand is read after the product has been written.
-		if b.Produced[y] != nil || y.Type.Shape.Size() != v.Type.Shape.Size() || y.Slot == v.Slot {
+		if b.Produced[y] != nil || then == nil || y.Type.Shape.Size() != v.Type.Shape.Size() || y.Slot == v.Slot {
 			return nil
 		}
-		k.then, k.reads, k.along = set.ReluGrad, b.At(y), true
+		k.then, k.reads, k.along = then, b.At(y), true
 	}
 	if f.Over != nil {
 		if b.Produced[f.Over] != nil || set.Divide == nil {
 			return nil
 		}
 		k.then, k.reads = set.Divide, b.At(f.Over)
+	}
+	if f.gelu {
+		if k.then = geluTile(); k.then == nil {
+			return nil
+		}
 	}
 	return k
 }

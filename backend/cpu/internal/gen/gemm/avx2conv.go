@@ -402,19 +402,24 @@ func (g *gen) maxPoolAVX2() {
 func (g *gen) reluAVX2() {
 	for _, f := range []struct {
 		name, doc string
-		grad      bool
+		add, grad bool
 	}{
-		{"reluAVX2", "is Relu: d[i*ldd+j] = 0 if d[i*ldd+j] < 0. It does not read y.", false},
-		{"reluGradAVX2", "is ReluGrad: d[i*ldd+j] = 0 unless y[i*ldy+j] > 0.", true},
+		{"reluAVX2", "is Relu: d[i*ldd+j] = 0 if d[i*ldd+j] < 0. It does not read y.", false, false},
+		{"addAVX2", "is Add: d[i*ldd+j] += y[i*ldy+j].", true, false},
+		{"reluGradAVX2", "is ReluGrad: d[i*ldd+j] = 0 unless y[i*ldy+j] > 0.", false, true},
 	} {
 		g.text(f.name, epilogueParams, f.doc)
 		g.ins("MOVQ ldd+16(FP), R8\nMOVQ ldy+32(FP), R9\nMOVQ mask+40(FP), R10\nVXORPS Y14, Y14, Y14")
 		row := func(loads, stores []string) {
 			for i := range loads {
-				if f.grad {
-					const greater = 0x1e // ordered, quiet
+				if f.grad || f.add {
 					g.ins(loads[i], "SI", 2+i)
 					g.ins(loads[i], "DI", i)
+				}
+				if f.add {
+					g.ins("VADDPS Y%[1]d, Y%[2]d, Y%[2]d", 2+i, i)
+				} else if f.grad {
+					const greater = 0x1e // ordered, quiet
 					g.ins("VCMPPS $%d, Y14, Y%[2]d, Y%[2]d\nVANDPS Y%[2]d, Y%[3]d, Y%[3]d", greater, 2+i, i)
 				} else {
 					// VMAXPS returns its second operand, the first in Go's order, if either is
@@ -426,7 +431,7 @@ func (g *gen) reluAVX2() {
 			for i := range stores {
 				g.ins(stores[i], i, "DI")
 			}
-			if f.grad {
+			if f.grad || f.add {
 				g.ins("ADDQ R9, SI")
 			}
 			g.ins("ADDQ R8, DI\nDECQ CX")

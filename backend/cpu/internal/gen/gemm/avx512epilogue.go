@@ -7,12 +7,13 @@ const epilogueParams = "rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, l
 // epilogues writes the epilogues of products for AVX-512.
 func (g *gen) epilogues() {
 	for _, f := range []struct {
-		name, doc string
-		add, grad bool
+		name, doc       string
+		add, relu, grad bool
 	}{
-		{"reluAVX512", "is Relu: d[i*ldd+j] = 0 if d[i*ldd+j] < 0. It does not read y.", false, false},
-		{"addReluAVX512", "is AddRelu: d[i*ldd+j] += y[i*ldy+j], or = 0 if that is below 0.", true, false},
-		{"reluGradAVX512", "is ReluGrad: d[i*ldd+j] = 0 unless y[i*ldy+j] > 0.", false, true},
+		{"reluAVX512", "is Relu: d[i*ldd+j] = 0 if d[i*ldd+j] < 0. It does not read y.", false, true, false},
+		{"addAVX512", "is Add: d[i*ldd+j] += y[i*ldy+j].", true, false, false},
+		{"addReluAVX512", "is AddRelu: d[i*ldd+j] += y[i*ldy+j], or = 0 if that is below 0.", true, true, false},
+		{"reluGradAVX512", "is ReluGrad: d[i*ldd+j] = 0 unless y[i*ldy+j] > 0.", false, true, true},
 	} {
 		g.text(f.name, epilogueParams, f.doc)
 		g.ins("MOVQ rows+0(FP), CX\nMOVQ d+8(FP), DI\nMOVQ ldd+16(FP), R8\nMOVQ y+24(FP), SI\nMOVQ ldy+32(FP), R9")
@@ -30,7 +31,9 @@ func (g *gen) epilogues() {
 			if f.add {
 				g.ins("VADDPS (SI), Z1, K1, Z1\nVADDPS 64(SI), Z2, K2, Z2\nADDQ R9, SI")
 			}
-			g.ins("VMAXPS Z1, Z0, Z1\nVMAXPS Z2, Z0, Z2")
+			if f.relu {
+				g.ins("VMAXPS Z1, Z0, Z1\nVMAXPS Z2, Z0, Z2")
+			}
 		}
 		g.ins("VMOVUPS Z1, K1, (DI)\nVMOVUPS Z2, K2, 64(DI)\nADDQ R8, DI\nDECQ CX\nJNZ row\nVZEROUPPER\nRET")
 	}
