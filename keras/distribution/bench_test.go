@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/distribution"
@@ -160,4 +161,38 @@ func exposed(ctx context.Context, policy string, bucket int, speed float64) (don
 		return nil
 	})
 	return done, exchange, err
+}
+
+// still is an engine of rank 0 of 2 whose calls move nothing.
+type still struct{ distribution.Engine }
+
+func (still) Name() string                                       { return "still" }
+func (still) Rank() int                                          { return 0 }
+func (still) Size() int                                          { return 2 }
+func (still) AllToAll(_ context.Context, _, _ []byte) error      { return nil }
+func (still) AllGather(_ context.Context, _, _ []byte) error     { return nil }
+func (still) Broadcast(_ context.Context, _ []byte, _ int) error { return nil }
+func (still) Barrier(context.Context) error                      { return nil }
+
+// BenchmarkPack times what a rank does for an exchange besides moving bytes: packing,
+// adding up and unpacking. Each of the three handles all gradients, or a half of those of
+// two ranks; bytes are three times those of the gradients.
+func BenchmarkPack(b *testing.B) {
+	for _, wire := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
+		for _, n := range []int{1 << 18, 25 << 18} {
+			b.Run(fmt.Sprintf("%v/%d", wire, 4*n), func(b *testing.B) {
+				dp := &distribution.DataParallel{Group: distribution.NewGroup(still{}), Wire: wire}
+				f := tensor.Function(func(x *tensor.Tensor) *tensor.Tensor { return dp.AllReduce([]*tensor.Tensor{x})[0] })
+				x := tensor.New(make([]float32, n), n)
+				b.SetBytes(int64(3 * 4 * n))
+				for b.Loop() {
+					y, err := f.Call(b.Context(), x)
+					if err != nil {
+						b.Fatal(err)
+					}
+					y.Release()
+				}
+			})
+		}
+	}
 }
