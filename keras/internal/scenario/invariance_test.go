@@ -35,6 +35,7 @@ func rowsCases() []rowsCase {
 		{"dense 784-10", func() *keras.Model { return keras.Sequential(&layers.Dense{Units: 10}) }, []int{784}, 0, false},
 		{"dense 4096-4096", func() *keras.Model { return keras.Sequential(&layers.Dense{Units: 4096}) }, []int{4096}, 0, true},
 		{"dense 4096-10", func() *keras.Model { return keras.Sequential(&layers.Dense{Units: 10}) }, []int{4096}, 0, false},
+		{"dense 4001-13", func() *keras.Model { return keras.Sequential(&layers.Dense{Units: 13}) }, []int{4001}, 0, false},
 		{"dense 3000-100", func() *keras.Model { return keras.Sequential(&layers.Dense{Units: 100, Activation: "gelu"}) }, []int{3000}, 0, false},
 		{"dense 33-65", func() *keras.Model { return keras.Sequential(&layers.Dense{Units: 65, Activation: "tanh"}) }, []int{33}, 0, false},
 		{"dense 7-3", func() *keras.Model { return keras.Sequential(&layers.Dense{Units: 3, Activation: "softmax"}) }, []int{7}, 0, false},

@@ -511,6 +511,11 @@ func dotsBF161AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds i
 //go:noescape
 func addsBF161AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 
+// addsFourAVX512 is AddsFour for AVX-512.
+//
+//go:noescape
+func addsFourAVX512(d unsafe.Pointer, ldd int, x unsafe.Pointer, s unsafe.Pointer, lds int, apart int, n int, mask uint)
+
 // peakAVX512 does n times 48 VFMADD231PS on registers.
 //
 //go:noescape

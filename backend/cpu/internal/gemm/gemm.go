@@ -308,6 +308,14 @@ type Set struct {
 	Dots [elements]Dots
 	Adds [elements]Adds
 
+	// AddsFour is four products of a slice of a vector by a matrix of float32, of up to 16 columns,
+	// those of mask, at a time, or nil:
+	//
+	//	d[q*ldd+j] = Σ x[q*apart+p]·s[(q*apart+p)*lds+j]   for q < 4, p < n, n > 0
+	//
+	// The sums have the bits of Adds.
+	AddsFour func(d unsafe.Pointer, ldd int, x, s unsafe.Pointer, lds, apart, n int, mask uint)
+
 	// Widen and Narrow convert 16-bit floats, F16 or BF16, to and from float32.
 	// Widen rounds to float16, too.
 	Widen, Narrow [elements]Convert

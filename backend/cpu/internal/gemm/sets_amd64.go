@@ -23,6 +23,7 @@ var AVX512 = &Set{
 	Transpose: [elements]Pack{transposeF32AVX512, transposeF16AVX512, transposeBF16AVX512, transposePairsAVX512, transposeRoundF16AVX512},
 	Dots:      [elements]Dots{dotsBy(F32, 1, dotsF324AVX512, dotsF321AVX512), dotsBy(F16, 1, dotsF164AVX512, dotsF161AVX512), dotsBy(BF16, 1, dotsBF164AVX512, dotsBF161AVX512)},
 	Adds:      [elements]Adds{addsBy(F32, 1, addsF324AVX512, addsF321AVX512), addsBy(F16, 1, addsF164AVX512, addsF161AVX512), addsBy(BF16, 1, addsBF164AVX512, addsBF161AVX512)},
+	AddsFour:  addsFourAVX512,
 	Widen:     widenBy(vec.AVX512()),
 	Narrow:    narrowBy(vec.AVX512()),
 	Depthwise: depthwiseBy(depthwiseRowAVX512), DepthwiseRow: depthwiseRowAVX512, DepthwiseNine: depthwiseNineAVX512, DepthwiseAdd: depthwiseAddAVX512, DepthwiseGrad: depthwiseGradAVX512, MaxPoolGradAdd: maxPoolGradAddF32AVX512,

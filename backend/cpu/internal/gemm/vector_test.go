@@ -70,6 +70,37 @@ func TestVectorProducts(t *testing.T) {
 	}
 }
 
+// TestAddsFour: AddsFour gives the bits of Adds.
+func TestAddsFour(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 9))
+	for _, set := range setsHere() {
+		if set.AddsFour == nil {
+			continue
+		}
+		for columns := 1; columns <= 16; columns++ {
+			for _, n := range []int{1, 2, 5, 37} {
+				apart, ld := n+columns%3, columns+n%4
+				x, s := newGuarded(4*(3*apart+n)), newGuarded(4*((3*apart+n-1)*ld+columns))
+				floats(rng, x.data, F32)
+				floats(rng, s.data, F32)
+				got := newGuarded(4 * (3*ld + columns))
+				set.AddsFour(got.pointer(), 4*ld, x.pointer(), s.pointer(), 4*ld, apart, n, 1<<columns-1)
+				got.check(t, set.Name+" AddsFour")
+				for q := range 4 {
+					want := newGuarded(4 * columns)
+					for p := range n {
+						at := q*apart + p
+						set.Adds[F32](want.pointer(), unsafe.Add(x.pointer(), 4*at), unsafe.Add(s.pointer(), 4*ld*at), 4*ld, 1, columns)
+					}
+					if !bytes.Equal(got.data[4*q*ld:][:4*columns], want.data) {
+						t.Fatalf("%s: slice %d of %d elements, %d columns: AddsFour has other bits than Adds", set.Name, q, n, columns)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestAddPairs: Adds on pairs gives the bits of packing and of a kernel of one row.
 func TestAddPairs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))

@@ -116,7 +116,8 @@ var algorithms = []exec.Algorithm[*choice]{
 			return ""
 		},
 		Pays: func(c *choice) string {
-			if c.m == 1 && c.n > 1 && c.n <= c.set.F32.NR/2 && !c.dims.b.trans {
+			few := c.m == 1 && c.n > 1 && c.n <= c.set.F32.NR/2 && !c.dims.b.trans
+			if few && !(c.a.dtype == dtype.Float32 && fourSlices(c.set, c.n, tiling.CeilDiv(c.k, MostDepth))) {
 				return "rows of few columns"
 			}
 			return ""

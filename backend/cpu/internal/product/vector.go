@@ -26,6 +26,7 @@ type vectorProduct struct {
 	*product
 	vector, matrix operandOf
 	width          int  // results of a chunk
+	four           bool // slices are added up four at a time
 	transposes     bool // stored rows are transposed to rows of B, which are added up
 	atX            int  // offset of the vector as float32 in scratch memory
 	atTransposed   int  // offset of transposed rows in scratch memory
@@ -44,6 +45,12 @@ const (
 	pairRows       = 32      // rows of B that are added up in a call, on pairs
 	leastCols      = 16      // of a last chunk: a whole vector, see gemm.Adds
 )
+
+// fourSlices reports whether a product of a row with n columns in some slices is computed by
+// AddsFour.
+func fourSlices(set *gemm.Set, n, slices int) bool {
+	return set.AddsFour != nil && n <= leastCols && slices >= 4
+}
 
 // newVectorProduct makes the kernel of a product with a vector.
 func newVectorProduct(c *choice) exec.Kernel {
@@ -70,6 +77,7 @@ func newVectorProduct(c *choice) exec.Kernel {
 	}
 	k.transposes = k.matrix.trans && k.k < shortRows
 	k.cutVector()
+	k.four = k.matrix.element == gemm.F32 && !k.matrix.trans && fourSlices(set, n, k.Slices.N)
 	k.atX = tiling.RoundUp(4*max(k.width, k.TileN), ir.Align)
 	k.scratch = k.atX
 	if element.Converts() {
@@ -126,14 +134,45 @@ func (k *vectorProduct) Run(r *exec.Run) {
 	if k.matrix.trans && !k.transposes {
 		work = k.N * (k.k/4 + 8) // starting a row and adding up its partial sums costs as much as 32 elements
 	}
-	r.Parallel(k, tiling.CeilDiv(k.N, k.width)*k.Slices.N, work)
+	chunks := tiling.CeilDiv(k.N, k.width) * k.Slices.N
+	if k.four {
+		chunks = tiling.CeilDiv(k.Slices.N, 4)
+	}
+	r.Parallel(k, chunks, work)
 	if k.Slices.N > 1 {
 		r.Parallel(&k.sums, k.sums.chunks(), k.Slices.N*k.N)
 	}
 }
 
-// Chunk computes some results, or the partial sums of a slice.
+// Chunk computes some results, or the partial sums of a slice, or of four.
 func (k *vectorProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	if k.four {
+		k.slices(r, w, 4*i)
+		return
+	}
+	k.slice(r, w, i, 0)
+}
+
+// slices computes the partial sums of up to four slices, of which the last may be shorter.
+func (k *vectorProduct) slices(r *exec.Run, w *exec.Worker, slice int) {
+	done := 0
+	if slice+4 <= k.Slices.N {
+		m, first := &k.matrix, slice*k.Slices.K
+		done = min(k.Slices.K, k.k-first-3*k.Slices.K)
+		x := unsafe.Pointer(&r.Values[k.vector.pos][4*(k.vector.starts[0]+first)])
+		s := unsafe.Pointer(&r.Values[m.pos][4*(m.starts[0]+first*m.stride)])
+		k.Set.AddsFour(unsafe.Pointer(&r.Shared[slice*k.partBytes()]), k.partBytes(), x, s, 4*m.stride, k.Slices.K, done, 1<<k.N-1)
+	}
+	for q := slice; q < min(slice+4, k.Slices.N); q++ {
+		if q*k.Slices.K+done < min(k.k, (q+1)*k.Slices.K) {
+			k.slice(r, w, q, done)
+		}
+	}
+}
+
+// slice computes some results, or the partial sums of a slice, in which so many elements of
+// the inner dimension have been added up.
+func (k *vectorProduct) slice(r *exec.Run, w *exec.Worker, i, done int) {
 	m, size := &k.matrix, k.matrix.size
 	slice := i % k.Slices.N
 	t := Tile{Col: i / k.Slices.N * k.width, Rows: 1, LD: 4 * k.width, Data: unsafe.Pointer(&w.Scratch[0])}
@@ -141,7 +180,7 @@ func (k *vectorProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	if k.Slices.N > 1 {
 		t.Data = unsafe.Pointer(&r.Shared[slice*k.partBytes()+4*t.Col])
 	}
-	first, end := slice*k.Slices.K, min(k.k, (slice+1)*k.Slices.K)
+	first, end := slice*k.Slices.K+done, min(k.k, (slice+1)*k.Slices.K)
 	x := unsafe.Pointer(&r.Values[k.vector.pos][(k.vector.starts[0]+first)*size])
 	if m.element.Converts() {
 		wide := unsafe.Pointer(&w.Scratch[k.atX])
@@ -173,7 +212,9 @@ func (k *vectorProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
 			dots(unsafe.Add(t.Data, 4*j), x, unsafe.Add(s, (t.Col+j)*lds), lds, min(4, t.Cols-j), k.k)
 		}
 	default:
-		clear(t.at(0))
+		if done == 0 {
+			clear(t.at(0))
+		}
 		adds, rows, sizeX := k.Set.Adds[m.element], 4, 4
 		if m.element == gemm.Pairs {
 			rows, sizeX = pairRows, size
@@ -192,6 +233,9 @@ func (k *vectorProduct) String() string {
 	s := fmt.Sprintf("%d elements at a time", k.width)
 	if k.Slices.N > 1 {
 		s += fmt.Sprintf(", %d slices of %d", k.Slices.N, k.Slices.K)
+	}
+	if k.four {
+		s += ", four at a time"
 	}
 	return s
 }

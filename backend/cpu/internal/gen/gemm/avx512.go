@@ -27,6 +27,7 @@ func avx512() *gen {
 	down.name, down.rows, down.vectors = "f32AVX512Tall", 14, 2
 	down.tall(g)
 	g.vectorProducts("AVX512", "Z", 64)
+	g.addsFour()
 	g.peak("peakAVX512", "VFMADD231PS", "Z", 32, func(acc int) string { return fmt.Sprintf("VFMADD231PS Z30, Z31, Z%d", acc) })
 	return g
 }

@@ -204,6 +204,27 @@ func (g *gen) adds(name, doc, reg string, bytes, step, rows int, load func(at st
 	g.end()
 }
 
+// addsFour writes AddsFour: an addition waits for the one before it, so one slice after the other
+// would take the time of four.
+func (g *gen) addsFour() {
+	g.text("addsFourAVX512", "d unsafe.Pointer, ldd int, x unsafe.Pointer, s unsafe.Pointer, lds int, apart int, n int, mask uint", "is AddsFour for AVX-512.")
+	g.ins("MOVQ d+0(FP), DI\nMOVQ ldd+8(FP), R8\nMOVQ x+16(FP), SI\nMOVQ s+24(FP), AX\nMOVQ lds+32(FP), R9\nMOVQ apart+40(FP), R10\nMOVQ n+48(FP), CX\nMOVQ mask+56(FP), DX\nKMOVW DX, K1")
+	g.ins("MOVQ R10, R11\nIMULQ R9, R11\nLEAQ (AX)(R11*1), BX\nLEAQ (AX)(R11*2), DX\nLEAQ (BX)(R11*2), R12\nSHLQ $2, R10\nLEAQ (R10)(R10*2), R11")
+	for i := range 4 {
+		g.ins("VPXORD Z%[1]d, Z%[1]d, Z%[1]d", i)
+	}
+	g.label("loop")
+	for i, x := range []string{"(SI)", "(SI)(R10*1)", "(SI)(R10*2)", "(SI)(R11*1)"} {
+		s := []string{"AX", "BX", "DX", "R12"}[i]
+		g.ins("VBROADCASTSS %s, Z%d\nVFMADD231PS (%s), Z%d, K1, Z%d\nADDQ R9, %s", x, 4+i, s, 4+i, i, s)
+	}
+	g.ins("ADDQ $4, SI\nDECQ CX\nJNZ loop")
+	for i := range 4 {
+		g.ins("VMOVUPS Z%d, K1, (DI)\nADDQ R8, DI", i)
+	}
+	g.end()
+}
+
 // addsPairs writes Adds on pairs: two rows of B at a time make a row of pairs. Only the last
 // columns are stored with a mask, because masked stores are not forwarded to the loads of the
 // next rows.
