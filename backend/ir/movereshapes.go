@@ -11,7 +11,8 @@ import (
 // become its epilogue. For example, dense layers multiply matrices, and the residual sum and the
 // activation behind them work on sequences.
 //
-// What it adds are Reshapes, which cost nothing.
+// What it adds are Reshapes, which cost nothing. Results of 16 bits are left alone: chains of
+// operations behind them are slower as epilogues, which round the sums first, than as passes.
 func moveReshapes(g *Graph) {
 	g.sort()
 	s := sinking{g: g, users: g.users(), outputs: g.outputs(), once: map[*Value]bool{}}
@@ -110,12 +111,12 @@ func (s *sinking) drop(a *Value) {
 // computed from one by values that nothing else reads.
 func (s *sinking) ofContraction(v *Value) bool {
 	if !fusable(v) {
-		return v.Op.Info().Epilogue
+		return v.Op.Info().Epilogue && !v.Type.DType.Is16()
 	}
 	chain := []*Value{v}
 	for i := 0; i < len(chain) && len(chain) <= maxFusedCode; i++ {
 		if v = chain[i]; v.Op.Info().Epilogue {
-			return true
+			return !v.Type.DType.Is16()
 		}
 		for _, a := range v.Args {
 			if (a.Op.Info().Epilogue || fusable(a)) && !s.outputs[a] && a.Type.Shape.Equal(v.Type.Shape) && !slices.Contains(chain, a) &&
