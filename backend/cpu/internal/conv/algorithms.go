@@ -186,12 +186,6 @@ var wgradAlgorithms = []exec.Algorithm[*problem]{
 		Applies: func(p *problem) string {
 			return p.unless(func() bool { return p.wgrad().inTiles() }, "no tile registers for it")
 		},
-		Pays: func(p *problem) string {
-			if k := p.wgrad(); k.stored == gemm.F16 && k.small() {
-				return "few channels of float16"
-			}
-			return ""
-		},
 		Build: func(p *problem) exec.Kernel {
 			k := p.wgrad()
 			if k.pieces = 1; k.stored == gemm.F16 {

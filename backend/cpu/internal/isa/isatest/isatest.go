@@ -5,6 +5,7 @@ package isatest
 import (
 	"flag"
 	"os"
+	"runtime"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
@@ -29,8 +30,9 @@ func ForEach(t *testing.T, f func(t *testing.T)) {
 	if testing.Short() && (Emulated() || raceDetector) {
 		all = all[min(1, len(all)-1):] // portable Go is the same everywhere
 	}
-	if testing.Short() && raceDetector {
-		all = all[len(all)-1:] // all levels share memory in the same way
+	// All levels share memory in the same way. On amd64 only the best one is emulated (.ci/amx).
+	if testing.Short() && (raceDetector || Emulated() && runtime.GOARCH == "amd64") {
+		all = all[len(all)-1:]
 	}
 	for _, l := range all {
 		if !*every && !testing.Short() && l != all[0] && l != isa.Current() {
@@ -43,7 +45,8 @@ func ForEach(t *testing.T, f func(t *testing.T)) {
 	}
 }
 
-// Emulated reports whether the tests run on an emulated processor, as .ci/arm64 does.
+// Emulated reports whether the tests run on an emulated processor, as in .ci/arm64, or with
+// emulated instructions, as in .ci/amx.
 func Emulated() bool { return os.Getenv("MEZZO_TEST_EMULATED") != "" }
 
 // SkipEmulated skips a test that takes minutes under emulation with -short. why names
