@@ -88,8 +88,8 @@ func TestMoveReshapesNot(t *testing.T) {
 		"steps":        func(b *builder, y *Value) { b.Output(b.do(op.Neg, b.do(op.Add, y, b.param(f32, 3, 1))), -1) },
 		"its result":   func(b *builder, y *Value) { b.Output(b.do(op.Exp, y), -1) },
 		"no arguments": func(b *builder, y *Value) { b.Output(b.op(op.Max, op.Attr{Axes: []int{1}}, y), -1) },
-		"16 bits": func(b *builder, y *Value) {
-			y = b.reshape(b.do(op.MatMul, b.param(bf16, 6, 5), b.param(bf16, 5, 4)), 2, 3, 4)
+		"16 bits": func(b *builder, _ *Value) {
+			y := b.reshape(b.do(op.MatMul, b.param(bf16, 6, 5), b.param(bf16, 5, 4)), 2, 3, 4)
 			b.Output(b.op(op.Max, op.Attr{Axes: []int{1}}, b.do(op.Exp, y)), -1)
 		},
 	} {
