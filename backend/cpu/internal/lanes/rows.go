@@ -485,29 +485,26 @@ const MostRows = 16
 
 // NormalizeRows normalizes rows of float32. First it sums all of them, then it computes their
 // statistics, so that square roots and quotients of one row do not keep the processor waiting.
-// The bits are those of row by row.
+// The bits are those of row by row. The room for sums in lanes, which these rows do not need, has
+// the sums and statistics.
 func (p *Rows) NormalizeRows(dst []byte, x, gain, shift []float32, epsilon float64, uncentered bool, s []float32, ahead []byte) {
-	var first, second, mean, scale [MostRows]float32
 	width := len(gain)
 	rows := len(x) / width
+	sums, moments := s[lanesAt:][:3*rows], s[lanesAt+3*MostRows:][:2*rows]
 	if uncentered {
 		for i := range rows {
-			s[0] = 0
-			p.v.Deviations(x[i*width:(i+1)*width], s)
-			first[i], second[i] = s[1], s[2]
+			sums[3*i] = 0
+			p.v.Deviations(x[i*width:(i+1)*width], sums[3*i:])
 		}
 	} else {
-		p.v.RowDeviations(x, width, first[:rows], second[:rows])
+		p.v.RowDeviations(x, width, sums)
 	}
 	for i := range rows {
-		from := float32(0)
-		if !uncentered {
-			from = x[i*width]
-		}
-		m, v := p.Settle(x[i*width:(i+1)*width], from, float64(first[i]), float64(second[i]), uncentered, s)
-		mean[i], scale[i] = float32(m), float32(1/math.Sqrt(v+epsilon))
+		from, a, b := sums[3*i], float64(sums[3*i+1]), float64(sums[3*i+2])
+		m, v := p.Settle(x[i*width:(i+1)*width], from, a, b, uncentered, s)
+		moments[2*i], moments[2*i+1] = float32(m), float32(1/math.Sqrt(v+epsilon))
 	}
-	p.Stores.NormalizeRows(dst, x, gain, shift, mean[:rows], scale[:rows], ahead)
+	p.Stores.NormalizeRows(dst, x, gain, shift, moments, ahead)
 }
 
 // SumPart is the elements that are summed in float32.

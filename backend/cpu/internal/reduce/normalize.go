@@ -27,10 +27,9 @@ type normalize struct {
 }
 
 const (
-	normalizeBlock  = 1 << 15 // elements per chunk, at most
-	normalizeShare  = 1 << 12 // elements that are worth a chunk
-	normalizeBatch  = 1 << 11 // elements stored together
-	normalizeSettle = 16      // rows whose statistics are computed together
+	normalizeBlock = 1 << 15 // elements per chunk, at most
+	normalizeShare = 1 << 12 // elements that are worth a chunk
+	normalizeBatch = 1 << 11 // elements stored together
 )
 
 func makeLayerNorm(b *exec.Builder, v *ir.Value) normalize {

@@ -24,9 +24,9 @@ type Rows struct {
 	// more.
 	KeepDeviations func(dst []float32, x []byte, s []float32)
 	Deviations     func(x, s []float32)
-	// RowDeviations is Deviations of rows of n elements from the first one of each, with the
-	// sums in a and b.
-	RowDeviations func(x []float32, n int, a, b []float32)
+	// RowDeviations is Deviations of rows of n elements from the first one of each. s has three
+	// numbers for each row.
+	RowDeviations func(x []float32, n int, s []float32)
 	// GradRowSums stores grad·gain in gained, for GradRow: a gain that is a NaN must have no
 	// more bits than bfloat16.
 	GradRowSums func(dgain, dshift, gained, x []float32, grad []byte, gain, s []float32, prefetch []byte)
@@ -42,9 +42,9 @@ type RowStores struct {
 	ScaleRow     func(dst []byte, x, s []float32)
 	LessRow      func(dst, x []byte, s []float32)
 	NormalizeRow func(dst []byte, x, gain, shift, s []float32, prefetch []byte)
-	// NormalizeRows is NormalizeRow of rows of float32, by mean and scale of each, and prefetches
-	// as many.
-	NormalizeRows func(dst []byte, x, gain, shift, mean, scale []float32, prefetch []byte)
+	// NormalizeRows is NormalizeRow of rows of float32, and prefetches as many. s has two numbers
+	// for each row.
+	NormalizeRows func(dst []byte, x, gain, shift, s []float32, prefetch []byte)
 	GradRow       func(dst []byte, x, gained, s []float32, prefetch []byte)
 	// NormalizeKeep is NormalizeRow, and KeepDeviations of the next row. It is nil for
 	// float32, and where registers are too few.
@@ -113,14 +113,12 @@ func (l *loops) wrapRows(size int, exp2Sum, products pass3, keepDeviations pass2
 			products(data(x), data(y[:len(x)]), data(prefetch), data(s[:1]), len(x)/size)
 		},
 		Deviations: func(x, s []float32) { l.deviations(data(x), data(s[:3]), len(x)) },
-		RowDeviations: func(x []float32, n int, a, b []float32) {
-			var s [3]float32
-			b = b[:len(a)]
-			x = x[:n*len(a)]
-			for i := range a {
-				s[0] = x[i*n]
-				l.deviations(unsafe.Pointer(&x[i*n]), unsafe.Pointer(&s), n)
-				a[i], b[i] = s[1], s[2]
+		RowDeviations: func(x []float32, n int, s []float32) {
+			rows := len(s) / 3
+			x = x[:n*rows]
+			for i := range rows {
+				s[3*i] = x[i*n]
+				l.deviations(unsafe.Pointer(&x[i*n]), unsafe.Pointer(&s[3*i]), n)
 			}
 		},
 		GradRowSums: func(dgain, dshift, gained, x []float32, grad []byte, gain, s []float32, prefetch []byte) {
@@ -150,14 +148,13 @@ func wrapRowStores(size int, scaleRow, lessRow pass2, normalizeRow pass5, gradRo
 			n := len(dst) / size
 			normalizeRow(data(dst), data(x[:n]), data(gain[:n]), data(shift[:n]), data(prefetch), data(s[:2]), n)
 		},
-		NormalizeRows: func(dst []byte, x, gain, shift, mean, scale []float32, prefetch []byte) {
-			n := len(gain)
-			shift, scale, x = shift[:n], scale[:len(mean)], x[:n*len(mean)]
+		NormalizeRows: func(dst []byte, x, gain, shift, s []float32, prefetch []byte) {
+			n, rows := len(gain), len(s)/2
+			shift, x = shift[:n], x[:n*rows]
 			dst = dst[:4*len(x)]
 			next := data(prefetch)
-			for i := range mean {
-				s := [2]float32{mean[i], scale[i]}
-				normalizeRow(unsafe.Pointer(&dst[4*i*n]), unsafe.Pointer(&x[i*n]), data(gain), data(shift), unsafe.Add(next, 4*i*n), unsafe.Pointer(&s), n)
+			for i := range rows {
+				normalizeRow(unsafe.Pointer(&dst[4*i*n]), unsafe.Pointer(&x[i*n]), data(gain), data(shift), unsafe.Add(next, 4*i*n), unsafe.Pointer(&s[2*i]), n)
 			}
 		},
 		GradRow: func(dst []byte, x, gained, s []float32, prefetch []byte) {
