@@ -344,6 +344,9 @@ func Compile(ctx context.Context, d driver.Device, g *ir.Graph, o ir.Options) (d
 	if f, ok := d.(driver.EpilogueFuser); !ok || !f.FusesEpilogue() {
 		o.Skip = append(slices.Clone(o.Skip), "epilogue")
 	}
+	if m, ok := d.(driver.ReshapeMover); !ok || !m.MovesReshapes() {
+		o.Skip = append(slices.Clone(o.Skip), "reshapes")
+	}
 	if w, ok := d.(driver.ResultSplitter); ok {
 		o.Packs = func(c op.Code) bool { return !w.SplitsResults(c) }
 	} else {

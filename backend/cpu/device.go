@@ -197,6 +197,9 @@ func model() string {
 // FusesEpilogue implements driver.EpilogueFuser.
 func (d *Device) FusesEpilogue() bool { return true }
 
+// MovesReshapes implements driver.ReshapeMover.
+func (d *Device) MovesReshapes() bool { return true }
+
 // ComputesPortably implements driver.PortableComputer.
 func (d *Device) ComputesPortably() bool { return true }
 

@@ -174,6 +174,13 @@ type EpilogueFuser interface {
 	FusesEpilogue() bool
 }
 
+// ReshapeMover is an EpilogueFuser whose element-wise bodies are faster as epilogues of
+// contractions than fused with each other, so that Reshapes between them are moved (pass
+// reshapes).
+type ReshapeMover interface {
+	MovesReshapes() bool
+}
+
 // ResultSplitter is a Device whose kernels of some operations can write each result of a
 // multi-result value to its own slot (ir.Value.Split), rounded to the type of the
 // Result. For other operations, and devices without it, the results are one packed vector.

@@ -257,3 +257,6 @@ func (p *program) Close() error {
 // FusesEpilogue implements driver.EpilogueFuser: what computes nothing fuses
 // everything.
 func (d *Device) FusesEpilogue() bool { return true }
+
+// MovesReshapes implements driver.ReshapeMover: plans are those of the CPU.
+func (d *Device) MovesReshapes() bool { return true }
