@@ -13,7 +13,12 @@ import (
 //
 // What it adds are Reshapes, which cost nothing. Results of 16 bits are left alone: chains of
 // operations behind them are slower as epilogues, which round the sums first, than as passes.
+// Programs that overwrite inputs, steps of trainings, are left alone, too: BERT's needs up to a
+// sixth more memory when the casts of what it keeps for gradients are moved.
 func moveReshapes(g *Graph) {
+	if slices.ContainsFunc(g.Donate, func(i int) bool { return i >= 0 }) {
+		return
+	}
 	g.sort()
 	s := sinking{g: g, users: g.users(), outputs: g.outputs(), once: map[*Value]bool{}}
 	for _, v := range g.Values {
