@@ -152,9 +152,9 @@ func wrapRowStores(size int, scaleRow, lessRow pass2, normalizeRow pass5, gradRo
 			n, rows := len(gain), len(s)/2
 			shift, x = shift[:n], x[:n*rows]
 			dst = dst[:4*len(x)]
-			next := data(prefetch)
 			for i := range rows {
-				normalizeRow(unsafe.Pointer(&dst[4*i*n]), unsafe.Pointer(&x[i*n]), data(gain), data(shift), unsafe.Add(next, 4*i*n), unsafe.Pointer(&s[2*i]), n)
+				ahead := prefetch[min(4*i*n, len(prefetch)):] // no pointer lies behind the memory
+				normalizeRow(unsafe.Pointer(&dst[4*i*n]), unsafe.Pointer(&x[i*n]), data(gain), data(shift), data(ahead), unsafe.Pointer(&s[2*i]), n)
 			}
 		},
 		GradRow: func(dst []byte, x, gained, s []float32, prefetch []byte) {
