@@ -41,6 +41,8 @@ func orderedAlgorithms(table []exec.Algorithm[*problem]) (ordered []exec.Algorit
 		case "matmul", "depthwise", "implicit", "blocks", "direct":
 			a.Pays = nil
 			ordered = append(ordered, a)
+		case "small-channel", "border":
+			ordered = append(ordered, a)
 		}
 	}
 	return ordered

@@ -13,7 +13,8 @@ import (
 // borderGEMM is an implicitGEMM whose micro-kernels go through runs of memory: the sum over
 // the whole window stays in registers. A window that extends over the border has fewer
 // elements, so a phase is cut into regions, boxes of pixels whose windows have the same
-// elements within the source. A micro-kernel takes consecutive pixels of a region along any
+// elements within the source. If sums must have one order on every level, padding is copied with
+// the source instead, and multiplied. A micro-kernel takes consecutive pixels of a region along any
 // axis, or the same pixel of several images, whichever fills its tiles best.
 //
 // Kernels that do not fit in L1 are cut into slices of the inner dimension: a slice is
@@ -81,6 +82,7 @@ func (k *implicitGEMM) inRegions() bool {
 
 func newBorderGEMM(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel {
 	k := &borderGEMM{implicitGEMM: p}
+	k.zeros = k.set.Ordered // as gathered patches have
 	k.panels = tiling.CeilDiv(k.lanes, k.tiles.NR)
 	k.weigh.implicitGEMM = p
 	k.eachPhase(k.phase)
@@ -129,8 +131,8 @@ func (k *borderGEMM) wholeSums() bool {
 // phase cuts a phase with the given elements of the window into regions.
 func (k *borderGEMM) phase(p stridedPhase, taps [3][]tap) {
 	k.addRuns(&p, taps)
-	p.copied = k.element == k.stored && k.bytes != k.from.Size() || k.pad > 0
-	c := regionCuts{slices: p.slices()}
+	p.copied = k.element == k.stored && k.bytes != k.from.Size() || k.pad > 0 || k.zeros && !k.within(&p)
+	c := regionCuts{slices: k.slices(&p)}
 	var pieces [3][]regionPiece
 	for axis := range 3 {
 		pieces[axis] = k.along(&p, axis, taps[axis])
@@ -194,10 +196,10 @@ func (k *borderGEMM) region(p *stridedPhase, c *regionCuts, taps [3][]tap, piece
 				at := (taps[0][i].at-low[0])*plane + (taps[1][j].at-low[1])*row + (taps[2][l].at-low[2])*pixel
 				for end := cell + cells; cell < end; {
 					s := 0
-					for cell >= p.sliceEnd(s) {
+					for cell >= k.sliceEnd(p, s) {
 						s++
 					}
-					n := min(end, p.sliceEnd(s)) - cell
+					n := min(end, k.sliceEnd(p, s)) - cell
 					g.slices[s].add(at, cell*size, n, size)
 					cell, at = cell+n, at+4*n
 				}
@@ -214,11 +216,21 @@ func (k *borderGEMM) region(p *stridedPhase, c *regionCuts, taps [3][]tap, piece
 	return g
 }
 
-// slices returns the number of slices of the inner dimension.
-func (p *stridedPhase) slices() int { return tiling.CeilDiv(max(1, p.cells), sliceCells) }
+// slices returns the number of slices of the inner dimension of a phase.
+func (k *implicitGEMM) slices(p *stridedPhase) int {
+	if k.set.Ordered {
+		return tiling.CeilDiv(max(1, p.cells), product.MostDepth)
+	}
+	return tiling.CeilDiv(max(1, p.cells), sliceCells)
+}
 
 // sliceEnd returns the cell after slice s.
-func (p *stridedPhase) sliceEnd(s int) int { return (s + 1) * p.cells / p.slices() }
+func (k *implicitGEMM) sliceEnd(p *stridedPhase, s int) int {
+	if k.set.Ordered {
+		return min(p.cells, (s+1)*product.MostDepth)
+	}
+	return (s + 1) * p.cells / k.slices(p)
+}
 
 // add adds a run of n cells.
 func (s *regionSlice) add(a, b, n, size int) {

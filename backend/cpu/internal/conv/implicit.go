@@ -41,6 +41,7 @@ type implicitGEMM struct {
 	srcAll      int    // channels of the source in all
 	dstAll      int    // channels of the result in all
 	windowLoops bool   // computed by vector loops over windows, not by micro-kernels
+	zeros       bool   // padding is zeros in a copy of the source, which are multiplied like it
 	pad         int    // zeros after the channels of a copied pixel, which complete its last pair
 
 	phases []stridedPhase
@@ -261,11 +262,14 @@ func (p *stridedPhase) addRun(r tapRun) {
 }
 
 // regionPiece is the pixels [from, to) along an axis whose windows have the same elements [lo,
-// hi) within the source.
+// hi) within the source, or in its copy.
 type regionPiece struct{ from, to, lo, hi int }
 
 // along cuts an axis of a phase into region pieces.
 func (k *implicitGEMM) along(p *stridedPhase, axis int, taps []tap) []regionPiece {
+	if k.zeros {
+		return []regionPiece{{0, p.count[axis], 0, len(taps)}}
+	}
 	var all []regionPiece
 	for i := range p.count[axis] {
 		at := func(tap tap) int { return i*p.move[axis] + tap.at }
@@ -307,12 +311,7 @@ func gcd(a, b int) int {
 
 // shape decides how A gets to the micro-kernels, and the chunks of a phase.
 func (k *implicitGEMM) shape(p *stridedPhase) {
-	inside := true
-	for axis := range 3 {
-		last := p.low[axis] + p.span[axis] - 1 + (p.count[axis]-1)*p.move[axis]
-		inside = inside && p.low[axis] >= 0 && last < k.dims[axis]
-	}
-	p.copied = !inside && !k.windowLoops || k.element == gemm.F16 || k.element == gemm.BF16
+	p.copied = !k.within(p) && (k.zeros || !k.windowLoops) || k.element == gemm.F16 || k.element == gemm.BF16
 	perPixel := max(1, p.cells*k.tiles.Step*k.dstAll)
 	macs := min(convChunk, max(product.ChunkMACs, k.macs()/16))
 	box := boxBytes
@@ -345,6 +344,16 @@ func (k *implicitGEMM) shape(p *stridedPhase) {
 	p.bands = tiling.CeilDiv(p.count[1], p.band)
 	p.chunks = k.Batch * p.count[0] * p.bands
 	p.box = [3]int{p.span[0], (p.band-1)*p.move[1] + p.span[1], (p.count[2]-1)*p.move[2] + p.span[2]}
+}
+
+// within reports whether no window of a phase extends over the border of the source.
+func (k *implicitGEMM) within(p *stridedPhase) bool {
+	inside := true
+	for axis := range 3 {
+		last := p.low[axis] + p.span[axis] - 1 + (p.count[axis]-1)*p.move[axis]
+		inside = inside && p.low[axis] >= 0 && last < k.dims[axis]
+	}
+	return inside
 }
 
 // inResult reports whether micro-kernels can write the result of v themselves.

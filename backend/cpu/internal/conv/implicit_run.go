@@ -336,7 +336,7 @@ func (k *implicitGEMM) patches(r *exec.Run, w *exec.Worker, p *stridedPhase, i i
 	lda := 4*p.cells + product.RowPad
 	units := tiling.CeilDiv(n, t.Unit)
 	heights := tiling.CeilDiv(units*t.Unit, t.MR)
-	direct, slices := k.inPlace(p), k.byPixels() && !k.set.Ordered
+	direct, slices := k.inPlace(p), k.byPixels() || k.set.Ordered
 	if t.Begin != nil {
 		runtime.LockOSThread()
 		t.Begin()
@@ -367,7 +367,7 @@ func (k *implicitGEMM) patches(r *exec.Run, w *exec.Worker, p *stridedPhase, i i
 			for slice, at := 0, 0; slice == 0 || at < p.cells; slice++ {
 				end := min(p.cells, at+product.MostDepth)
 				if slices { // as borderGEMM does, whose results have the same bits
-					end = p.sliceEnd(slice)
+					end = k.sliceEnd(p, slice)
 				}
 				for h := range heights {
 					lo, hi := tiling.Cut(h, heights, units)

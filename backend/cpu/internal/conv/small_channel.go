@@ -51,6 +51,7 @@ func (k *implicitGEMM) inTaps() bool {
 func newSmallForward(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel {
 	k := &smallForward{windowRegions: windowRegions{implicitGEMM: p}, bias: -1}
 	p.windowLoops, p.element, p.bytes, p.tiles = true, p.stored, 4, p.set.F32
+	p.zeros = p.set.Ordered // as gathered patches have
 	k.cutAll()
 	q := &k.phases[0]
 	k.taps = k.set.SmallChannel[gemm.F32]

@@ -111,8 +111,10 @@ type Tiles struct {
 	Patches Patches
 
 	// RowRuns is kernels of the form Rows that go through runs, and NarrowRowRuns
-	// those with NarrowNR columns, or nil.
+	// those with NarrowNR columns, or nil. If WholeRuns is set, they form the sum of all runs before
+	// they add s, which others add to the sum of the first run.
 	RowRuns, NarrowRowRuns []PixelRuns
+	WholeRuns              bool
 
 	// Tall is a kernel of rows of A that goes down a panel of B, or nil.
 	Tall TallKernel

@@ -104,12 +104,15 @@ var ordered = func() map[isa.Level]*Set {
 // sets.
 func (s *Set) ordered() *Set {
 	t := *s.F32
-	t.Copies, t.RowRuns, t.NarrowRowRuns = CopyKernels{}, nil, nil
+	if t.Copies = (CopyKernels{}); !t.WholeRuns {
+		t.RowRuns, t.NarrowRowRuns = nil, nil
+	}
 	return &Set{
 		Name: s.Name, F32: &t,
 		Lanes: s.Lanes, Transpose: s.Transpose, Widen: s.Widen, Narrow: s.Narrow, NarrowLanes: s.NarrowLanes,
 		Relu: s.Relu, Add: s.Add, ReluGrad: s.ReluGrad, Divide: s.Divide, LowPrecision: s.LowPrecision,
-		Ordered: true,
+		SmallChannel: s.SmallChannel,
+		Ordered:      true,
 	}
 }
 

@@ -17,7 +17,7 @@ var AVX512 = &Set{
 		NarrowNR: 16, NarrowRows: f32AVX512Rows16, NarrowInner: f32AVX512Inner16,
 		Prefetch: PrefetchKernels{f32AVX512PrefetchRows32, f32AVX512PrefetchInner32},
 		Copies:   CopyKernels{f32AVX512CopyRows32, f32AVX512CopyInner32},
-		RowRuns:  rowRunsAVX512, NarrowRowRuns: rowRunsNarrowAVX512,
+		RowRuns:  rowRunsAVX512, NarrowRowRuns: rowRunsNarrowAVX512, WholeRuns: true,
 	},
 	Lanes:     [elements]Pack{lanesF32AVX512, lanesF16AVX512, lanesBF16AVX512, lanesPairsAVX512, lanesRoundF16AVX512},
 	Transpose: [elements]Pack{transposeF32AVX512, transposeF16AVX512, transposeBF16AVX512, transposePairsAVX512, transposeRoundF16AVX512},
@@ -68,7 +68,7 @@ var AVX512BF16 = func() *Set {
 var AVX2 = func() *Set {
 	s := portable
 	s.Name = "AVX2"
-	s.F32 = &Tiles{MR: 6, NR: 16, Unit: 1, Step: 1, Deep: 1, Rows: f32AVX2Rows16, Inner: f32AVX2Inner16, RowRuns: rowRunsAVX2, Tall: f32AVX2Tall}
+	s.F32 = &Tiles{MR: 6, NR: 16, Unit: 1, Step: 1, Deep: 1, Rows: f32AVX2Rows16, Inner: f32AVX2Inner16, RowRuns: rowRunsAVX2, WholeRuns: true, Tall: f32AVX2Tall}
 	s.Dots = [elements]Dots{dotsBy(F32, 8, dotsF324AVX2, dotsF321AVX2), dotsBy(F16, 8, dotsF164AVX2, dotsF161AVX2), dotsBy(BF16, 8, dotsBF164AVX2, dotsBF161AVX2)}
 	s.Adds = [elements]Adds{addsBy(F32, 8, addsF324AVX2, addsF321AVX2), addsBy(F16, 8, addsF164AVX2, addsF161AVX2), addsBy(BF16, 8, addsBF164AVX2, addsBF161AVX2)}
 	s.Widen, s.Narrow = widenBy(vec.AVX2()), narrowBy(vec.AVX2())
