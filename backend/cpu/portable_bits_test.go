@@ -85,6 +85,8 @@ func TestPortableBits(t *testing.T) {
 			add(fmt.Sprint("maxima of ", size), op.MaxPool, a, x)
 			add(fmt.Sprint("gradient of maxima of ", size), op.MaxPoolGrad, a, x, random(y.Shape...))
 			add(fmt.Sprint("means of ", size), op.AvgPool, a, random(2, 13, 12, 19))
+			a.Dims = x.Type.Shape
+			add(fmt.Sprint("gradient of means of ", size), op.AvgPoolGrad, a, random(y.Shape...))
 		}
 		for _, n := range []int{5, 300} {
 			add(fmt.Sprint("softmax of ", n), op.Softmax, op.Attr{Axes: []int{1}}, random(21, n))

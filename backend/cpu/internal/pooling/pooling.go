@@ -9,11 +9,13 @@ import (
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/window"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 )
 
 // pooling is a pooling over one to three spatial axes, or one of its gradients. Results
@@ -98,8 +100,14 @@ func makePool[T lanes.Real](b *exec.Builder, v *ir.Value, l *lanes.Table[T]) *po
 	switch v.Op {
 	case op.MaxPool:
 		k.work = maxPool[T]
+		if isa.PortableBits() {
+			k.work = maxPoolInOrder[T]
+		}
 	case op.AvgPool:
 		k.work = avgPool[T]
+		if isa.PortableBits() && k.dtype != dtype.Float64 {
+			k.work = avgPoolInOrder[T]
+		}
 	case op.AvgPoolGrad:
 		x, y = y, x
 		k.work = avgPoolGrad[T]
@@ -116,6 +124,9 @@ func makePool[T lanes.Real](b *exec.Builder, v *ir.Value, l *lanes.Table[T]) *po
 	switch {
 	case v.Op == op.AvgPoolGrad:
 		k.rows = k.Batch * k.In[0] * k.In[1]
+		if isa.PortableBits() && k.dtype != dtype.Float64 && k.disjoint() {
+			k.work = avgPoolGradApart[T]
+		}
 	case v.Op == op.MaxPoolGrad && k.disjoint():
 		k.work = maxPoolGradApart[T]
 		scratch = 8*k.channels*(2*k.In[2]+(4+k.WindowSize)*k.Out[2]) + k.channels*k.Out[2]
@@ -255,6 +266,35 @@ func maxPool[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) 
 	}
 	if k.dtype.Size() != lanes.SizeOf[T]() {
 		size := k.dtype.Size()
+		lanes.StoreReal(r.Values[k.dst][row*len(top)*size:(row+1)*len(top)*size], top, k.dtype)
+	}
+}
+
+// maxPoolInOrder computes what vector loops compute: the first of the largest elements of a window,
+// which decides the sign of zeros.
+func maxPoolInOrder[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) {
+	larger := k.loops.Binary[op.Maximum] // returns its second operand if both are equal
+	_, conv, top := k.lines(w)
+	size, c := k.dtype.Size(), k.channels
+	if size == lanes.SizeOf[T]() { // in place
+		top = k.line(r, k.dst, row, k.Out[2], nil)
+	}
+	lowest(top)
+	k.eachLine(row, func(_, line int) {
+		from := k.line(r, k.x, line, k.In[2], conv)
+		for kx := range k.Size[2] {
+			lo, hi, x := k.Under(kx)
+			n, pixels := hi-lo, 1 // of a call
+			if k.Stride[2] == 1 {
+				pixels = max(n, 1)
+			}
+			for i := 0; i < n; i += pixels {
+				to := top[(lo+i)*c:][:pixels*c]
+				larger(to, from[(x+i*k.Stride[2])*c:][:len(to)], to)
+			}
+		}
+	})
+	if size != lanes.SizeOf[T]() {
 		lanes.StoreReal(r.Values[k.dst][row*len(top)*size:(row+1)*len(top)*size], top, k.dtype)
 	}
 }
@@ -456,6 +496,47 @@ func avgPool[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) 
 			mean[c] = T(s / float64(n))
 		}
 		k.put(r, row*k.Out[2]+ox, mean)
+	}
+}
+
+// avgPoolInOrder computes what vector loops compute: elements of a window times the inverse of
+// their number are added with a single rounding, one after the other.
+func avgPoolInOrder[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) {
+	_, mean, conv := k.scratch(w)
+	_, oz, oy := window.SplitRow(row, k.Out)
+	for ox := range k.Out[2] {
+		clear(mean)
+		n := k.counts[0][oz] * k.counts[1][oy] * k.counts[2][ox]
+		if n == 0 {
+			for c := range mean {
+				mean[c] = T(math.NaN())
+			}
+		}
+		inverse := 1 / float32(n)
+		k.eachTap(row, ox, func(_, pixel int) {
+			x := k.pixel(r, k.x, pixel, conv)
+			mean := mean[:len(x)]
+			for c, v := range x {
+				mean[c] = T(portablemath.FMA32(float32(v), inverse, float32(mean[c])))
+			}
+		})
+		k.put(r, row*k.Out[2]+ox, mean)
+	}
+}
+
+// avgPoolGradApart is avgPoolGrad of windows that do not overlap, as vector loops compute it.
+func avgPoolGradApart[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) {
+	_, mean, conv := k.scratch(w)
+	for x := range k.In[2] {
+		clear(mean)
+		k.eachWindow(row, x, func(_, pixel, count int) {
+			g, inverse := k.pixel(r, k.x, pixel, conv), 1/float32(count)
+			mean := mean[:len(g)]
+			for c, v := range g {
+				mean[c] = T(portablemath.FMA32(float32(v), inverse, 0))
+			}
+		})
+		k.put(r, row*k.In[2]+x, mean)
 	}
 }
 

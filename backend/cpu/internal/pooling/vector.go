@@ -7,7 +7,6 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/elementwise"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
-	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/window"
@@ -43,10 +42,10 @@ type Vector struct {
 	atPlaces int
 }
 
-// vectorSet returns the routines for an operation, or nil. If bits must be portable, these are
-// the ones that choose elements and add nothing. Maxima of zeros have the sign of either.
+// vectorSet returns the routines for an operation, or nil. If bits must be portable, gradients of
+// overlapping windows, whose sums have another order in vectors, have none.
 func (k *pooling[T]) vectorSet(c op.Code) *gemm.Set {
-	if isa.PortableBits() && c == op.MaxPoolGrad && k.disjoint() {
+	if c == op.MaxPool || c == op.AvgPool || k.disjoint() {
 		return gemm.Native()
 	}
 	return gemm.Current()
