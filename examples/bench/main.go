@@ -21,7 +21,7 @@
 // divided by Mezzo's and the worst rows; -least 10ms -reps 5 is enough for that.
 //
 // With -memory it prints what the steps need and that they do not grow; with -latency,
-// the 50th and 99th percentile of the times of single calls.
+// the 50th and 99th percentile of the times of single calls, also those of peers.
 package main
 
 import (
@@ -155,9 +155,6 @@ func run(ctx context.Context, w io.Writer) error {
 	if *memory {
 		return memoryTable(ctx, w, steps, names)
 	}
-	if *single > 0 {
-		return latencyTable(ctx, w, steps, names, *single)
-	}
 	if *examined {
 		return doctorTable(ctx, w, steps, names)
 	}
@@ -168,6 +165,9 @@ func run(ctx context.Context, w io.Writer) error {
 		if err := table.start(ctx); err != nil {
 			return err
 		}
+	}
+	if *single > 0 {
+		return table.latencies(ctx, steps, *single)
 	}
 	if *shapes > 0 {
 		if *peerEnv == "" {

@@ -16,6 +16,8 @@ import (
 // of the processors its process used meanwhile.
 type runner interface {
 	repeat(n int) (wall, used time.Duration, err error)
+	// each does the work n times and says how long each of them took.
+	each(n int) ([]time.Duration, error)
 }
 
 // own is work of this process.
@@ -29,6 +31,18 @@ func (f own) repeat(n int) (wall, used time.Duration, err error) {
 		}
 	}
 	return time.Since(start), processTime() - before, nil
+}
+
+func (f own) each(n int) ([]time.Duration, error) {
+	times := make([]time.Duration, n)
+	for i := range times {
+		start := time.Now()
+		if err := f(); err != nil {
+			return nil, err
+		}
+		times[i] = time.Since(start)
+	}
+	return times, nil
 }
 
 // contender is one side of a comparison.

@@ -27,20 +27,23 @@ type peer struct {
 }
 
 // request asks a peer for one thing: to forget what it has and to list the
-// settings for a row (Spec), or to do the work Run times in a Setting.
+// settings for a row (Spec), or to do the work Run times in a Setting, or so many Calls
+// that are timed one by one.
 type request struct {
 	Spec    spec   `json:"spec,omitempty"`
 	Policy  string `json:"policy,omitempty"`
 	Setting string `json:"setting,omitempty"`
 	Run     int    `json:"run,omitempty"`
+	Calls   int    `json:"calls,omitempty"`
 }
 
 type reply struct {
-	Version  string   `json:"version"`
-	Settings []string `json:"settings"`
-	Wall     float64  `json:"wall"` // seconds
-	Used     float64  `json:"used"` // seconds of processor time
-	Error    string   `json:"error"`
+	Version  string    `json:"version"`
+	Settings []string  `json:"settings"`
+	Wall     float64   `json:"wall"`  // seconds
+	Used     float64   `json:"used"`  // seconds of processor time
+	Times    []float64 `json:"times"` // seconds, of each call
+	Error    string    `json:"error"`
 }
 
 // startPeer starts docs/benchmarks/peers/NAME_peer.py.
@@ -121,9 +124,19 @@ type setting struct {
 
 func (s setting) repeat(n int) (wall, used time.Duration, err error) {
 	r, err := s.peer.ask(request{Setting: s.name, Run: n})
-	seconds := func(x float64) time.Duration { return time.Duration(x * float64(time.Second)) }
-	return seconds(r.Wall), seconds(r.Used), err
+	return duration(r.Wall), duration(r.Used), err
 }
+
+func (s setting) each(n int) ([]time.Duration, error) {
+	r, err := s.peer.ask(request{Setting: s.name, Calls: n})
+	times := make([]time.Duration, len(r.Times))
+	for i, x := range r.Times {
+		times[i] = duration(x)
+	}
+	return times, err
+}
+
+func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 
 // tries reports whether one of the patterns, or none there, matches a setting.
 func tries(patterns, name string) bool {

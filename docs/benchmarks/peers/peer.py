@@ -3,6 +3,7 @@ JSON, and so is its reply.
 
     {"spec": {...}, "policy": "float32"}   what to work on from now on; answers {"settings": [...]}
     {"setting": "eager", "run": 10}        do it ten times; answers {"wall": seconds, "used": processor seconds}
+    {"setting": "eager", "calls": 10}      the same, each call timed; answers {"times": [seconds, ...]}
 
 A setting is built when it is first run. An exception is answered {"error": ...}.
 """
@@ -38,6 +39,14 @@ def serve(version, start):
             if name not in built:
                 built[name] = settings[name]()
             work = built[name]
+            if "calls" in q:
+                times = []
+                for _ in range(q["calls"]):
+                    wall = time.perf_counter()
+                    work()
+                    times.append(time.perf_counter() - wall)
+                answer({"times": times})
+                continue
             used, wall = time.process_time(), time.perf_counter()
             for _ in range(q["run"]):
                 work()
