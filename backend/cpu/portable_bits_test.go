@@ -88,7 +88,9 @@ func TestPortableBits(t *testing.T) {
 			a.Dims = x.Type.Shape
 			add(fmt.Sprint("gradient of means of ", size), op.AvgPoolGrad, a, random(y.Shape...))
 		}
-		for _, n := range []int{5, 300} {
+		for _, n := range []int{5, 300, 448} {
+			large := func(int) float64 { return 1e8 * rng.NormFloat64() }
+			add(fmt.Sprint("softmax of large numbers, of ", n), op.Softmax, op.Attr{Axes: []int{1}}, arrayOf(d, op.Shape{9, n}, large))
 			add(fmt.Sprint("softmax of ", n), op.Softmax, op.Attr{Axes: []int{1}}, random(21, n))
 			add(fmt.Sprint("logarithm of softmax of ", n), op.LogSoftmax, op.Attr{Axes: []int{1}}, zeros(21, n))
 			add(fmt.Sprint("softmax of columns of ", n), op.Softmax, op.Attr{Axes: []int{0}}, random(n, 21))
@@ -105,6 +107,7 @@ func TestPortableBits(t *testing.T) {
 			s.b, s.d, s.e = 1, 20, 24
 			a, in := s.operands(d)
 			add(fmt.Sprintf("attention %d %d", s.t, s.s), op.AttentionForward, a, in...)
+			add(fmt.Sprintf("gradient of attention %d %d", s.t, s.s), op.AttentionGrad, a, gradOperands(s, d, in, eval(t, op.AttentionForward, a, in...))...)
 		}
 		for _, n := range []int{6, 131, 400} {
 			gain, shift := randomArray(rng, dtype.Float32, n), randomArray(rng, dtype.Float32, n)

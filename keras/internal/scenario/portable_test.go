@@ -20,8 +20,8 @@ import (
 // processor. They change when a model of the test, an initializer, an optimizer or a kernel
 // of portable Go rounds differently, which is a change to be mentioned to users.
 const (
-	portableDigest      = "1468e28b568a99b3f7be32de9ad6339f104b132ba08ac4b3a80f04f2dd0c53ab"
-	portableDigestEvery = "4f045e09514c41c790de646eae796dec854f59e78456fe0aa7b4897b54fbf554" // with -every
+	portableDigest      = "80bd5186b5b13cde5bdb94f91420c28f0cac0c10aa490f3896af676641f2ec91"
+	portableDigestEvery = "b957c3543a18d815155b877fe2700478040f759aa4835ba224b04f95bef45617" // with -every
 )
 
 // seedModel is a small version of one of the models that Mezzo's examples train, or a

@@ -6,6 +6,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
@@ -341,7 +342,7 @@ func (c *gradBlock) statistics() (top, inverse []float32) {
 func (c *gradBlock) setMeans() {
 	k := c.gradient
 	mean, numbers := lanes.ViewOf[float32](c.w.Scratch[k.atMean:], c.n), k.numbers(c.w)
-	if v := vec.Current(); v != nil && v.Scores != nil && k.ValueFeatures > 0 {
+	if v := vec.Native(); v != nil && v.Scores != nil && k.ValueFeatures > 0 {
 		f := map[dtype.DType]func(dst, x, y unsafe.Pointer, ld, n, rows int){dtype.Float32: v.DotRows, dtype.Float16: v.DotRowsF16, dtype.BFloat16: v.DotRowsBF16}[k.from]
 		g, step := k.operand(c.r.Values[k.g], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
 		y, _ := k.operand(c.r.Values[k.y], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
@@ -352,7 +353,11 @@ func (c *gradBlock) setMeans() {
 		at := (c.batch*k.Queries+c.t+i)*k.Heads + c.head
 		g := k.means.Row(c.r.Values[k.g], at, k.ValueFeatures, k.from, c.w.Scratch[k.atWeights:])
 		y := k.means.Row(c.r.Values[k.y], at, k.ValueFeatures, k.from, c.w.Scratch[k.atSlopes:])
-		mean[i] = float32(k.means.Products(g, y, numbers, nil))
+		if isa.PortableBits() {
+			mean[i] = lanes.DotRow(dtype.View[float32](g), dtype.View[float32](y), numbers)
+		} else {
+			mean[i] = float32(k.means.Products(g, y, numbers, nil))
+		}
 	}
 }
 

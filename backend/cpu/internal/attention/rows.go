@@ -4,11 +4,13 @@ import (
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/elementwise"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/reduce"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 )
 
 // Loops over a row of scores, in assembly where package vec has it.
@@ -33,6 +35,18 @@ func addRow(x []float32, c float32) {
 	}
 }
 
+// scaleAddRow computes x = x·by + c, rounded once if bits must be portable, as on AVX-512.
+func scaleAddRow(x []float32, by, c float32) {
+	if !isa.PortableBits() {
+		scaleRow(x, by)
+		addRow(x, c)
+		return
+	}
+	for i, v := range x {
+		x[i] = portablemath.FMA32(v, by, c)
+	}
+}
+
 func mulRow(x, by []float32) {
 	if v := vec.Native(); v != nil {
 		v.Mul(x, x, by[:len(x)])
@@ -50,33 +64,33 @@ func maxRow(x []float32) float32 {
 	return float32(reduce.MaxRun(x))
 }
 
-// expRow computes x = by·exp(min(0, x-top)·scale) in place and returns the sum. It
+// expRow computes x = by·exp(min(0, x-top)·scale) in place and returns the sum if by is 1. It
 // writes 0 after x up to a whole vector: rows of scores have room for it. s is scratch
 // memory.
-func expRow(x []float32, scale, top, by float32, s []float32) float64 {
-	if v := vec.Current(); v != nil {
+func expRow(x []float32, scale, top, by float32, s []float32) float32 {
+	switch v := vec.Current(); {
+	case isa.PortableBits():
+		return lanes.Exp2BelowSum(wholeRow(x, portableVector), scale*math.Log2E, top, by, s)
+	case v != nil:
 		whole := wholeRow(x, v.Lanes)
 		s[0], s[1], s[2] = scale*math.Log2E, top, by
 		v.Exp2BelowSum(whole, whole, s)
-		return float64(s[3])
+		return s[3]
 	}
-	// Top is the maximum of just these scores, or was: none is above.
-	if f, _ := math.Frexp(float64(scale)); f == 0.5 && scale <= 1 { // exact: the order is the same
-		if scale < 1 {
-			scaleRow(x, scale)
-			top *= scale
-		}
-	} else {
-		addRow(x, -top)
-		scaleRow(x, scale)
-		top = 0
+	for i, a := range x {
+		x[i] = min(0, a-top) * scale
 	}
-	sum := lanes.ExpSum(x, x, -top, s)
+	lanes.ExpAll(x, x)
+	sum := reduce.SumRun[float32, float64](x)
 	if by != 1 {
 		scaleRow(x, by)
 	}
-	return sum * float64(by)
+	return float32(sum)
 }
+
+// portableVector is the elements of a vector of AVX-512, whose sums are those of all levels if
+// bits must be portable.
+const portableVector = 16
 
 // wholeRow returns x extended to a multiple of width, filled with -∞.
 func wholeRow(x []float32, width int) []float32 {

@@ -47,7 +47,7 @@ func (b *scoreRows) cut() {
 // weigh is vec.Scores.Weigh, or WeighBF16 for pairs, with scores multiplied by scale. s
 // is scratch memory.
 func (b *scoreRows) weigh(pairs bool, scale float32, top, sum, s []float32) {
-	if v := vec.Current(); v != nil && v.Scores != nil {
+	if v := vec.Native(); v != nil && v.Scores != nil {
 		f := v.Weigh
 		if pairs {
 			f = v.WeighBF16
@@ -59,7 +59,7 @@ func (b *scoreRows) weigh(pairs bool, scale float32, top, sum, s []float32) {
 	for i := range b.rows {
 		x := floatsAt(unsafe.Add(b.x, i*b.ld), b.all+product.RowPad/4)
 		top[i] = max(top[i], maxRow(x[:b.n]))
-		sum[i] = float32(expRow(x[:b.n], scale, max(top[i], -math.MaxFloat32), 1, s))
+		sum[i] = expRow(x[:b.n], scale, max(top[i], -math.MaxFloat32), 1, s)
 		clear(x[b.n:b.all])
 	}
 }
@@ -67,7 +67,7 @@ func (b *scoreRows) weigh(pairs bool, scale float32, top, sum, s []float32) {
 // slopes is vec.Scores.Slopes, or SlopesBF16 for pairs, with scores multiplied by scale
 // and dx, laid out like x, by by.
 func (b *scoreRows) slopes(dx unsafe.Pointer, pairs bool, scale, by float32, top, inverse, mean, s []float32) {
-	if v := vec.Current(); v != nil && v.Scores != nil {
+	if v := vec.Native(); v != nil && v.Scores != nil {
 		f := v.Slopes
 		if pairs {
 			f = v.SlopesBF16
@@ -79,10 +79,11 @@ func (b *scoreRows) slopes(dx unsafe.Pointer, pairs bool, scale, by float32, top
 	for i := range b.rows {
 		x, d := floatsAt(unsafe.Add(b.x, i*b.ld), b.all+product.RowPad/4), floatsAt(unsafe.Add(dx, i*b.ld), b.all)
 		expRow(x[:b.n], scale, top[i], inverse[i], s)
-		if by != 1 {
-			scaleRow(d[:b.n], by)
+		if by == 1 {
+			addRow(d[:b.n], -mean[i])
+		} else {
+			scaleAddRow(d[:b.n], by, -mean[i])
 		}
-		addRow(d[:b.n], -mean[i])
 		mulRow(d[:b.n], x)
 		clear(x[b.n:b.all])
 		clear(d[b.n:])

@@ -113,25 +113,44 @@ func (l *laneSums) fold(sum []float32) float32 {
 	return sum[0]
 }
 
-// laneSum returns the sum of x; s is scratch memory of PassNumbers elements.
-func laneSum(x, s []float32) float64 {
-	n := len(x) / laneVector * laneVector
-	switch v := vec.Native(); {
-	case n == 0:
-		s[1] = 0
-	case hasLanes(v):
-		s[0] = 0
-		v.RowsF32.Deviations(x[:n], s)
+// laneSum returns the sum of x, of a multiple of laneVector elements. s is scratch memory of
+// PassNumbers elements, here and below.
+func laneSum(x, s []float32) float32 {
+	l := newLaneSums(0, s[lanesAt:])
+	whole := len(x) / laneCount
+	l.columns.Sums(l.sum, x, whole, laneCount)
+	l.columns.Sums(l.sum[:laneVector], x[whole*laneCount:], len(x)%laneCount/laneVector, laneVector)
+	return l.fold(l.sum)
+}
+
+// Exp2BelowSum computes x = by·2^(min(0, x-top)·scale) in place with portable bits, for a multiple
+// of 16 elements, and returns the sum if by is 1.
+func Exp2BelowSum(x []float32, scale, top, by float32, s []float32) float32 {
+	v := vec.Native()
+	switch s[0], s[1], s[2] = scale, top, by; {
+	case v != nil:
+		v.Exp2BelowSum(x, x, s)
 	default:
-		l := newLaneSums(0, s[lanesAt:])
-		l.add(x[:n], nil)
-		s[1] = l.fold(l.sum)
+		for i, a := range x {
+			x[i] = exp2F32(min(0, a-top)*scale) * by
+		}
 	}
-	sum := float64(s[1])
-	for _, v := range x[n:] {
-		sum += float64(v)
+	if hasLanes(v) {
+		return s[3]
 	}
-	return sum
+	return laneSum(x, s)
+}
+
+// DotRow is DotRows of package vec for one row, with the same bits on every level: each sixteenth
+// element goes into the same sum.
+func DotRow(x, y, s []float32) float32 {
+	l := newLaneSums(0, s[lanesAt:])
+	sum, products, n := l.sum[:laneVector], l.products[:laneVector], len(x)/laneVector*laneVector
+	l.columns.Products(sum, products, l.center, x[:n], y[:n], n/laneVector, laneVector)
+	if n < len(x) {
+		l.columns.Products(sum, products, l.center, filled(0, x[n:], 0, s), filled(1, y[n:len(x)], 0, s), 1, laneVector)
+	}
+	return l.fold(l.products)
 }
 
 // laneGradSums returns the sums of GradRowSums, for a number of elements that is a multiple of

@@ -11,17 +11,6 @@ import (
 // Functions of float32 with portable bits. These functions of package vec are the same
 // operations on every level, and those here are the same in Go, for levels without assembly.
 
-// expAdd computes e to the power of a + s, with portable bits.
-func expAdd(dst, a []float32, s float32) {
-	if v := vec.Native(); v != nil {
-		v.ExpAdd(dst, a, s)
-		return
-	}
-	for i, x := range a[:len(dst)] {
-		dst[i] = expF32(x + s)
-	}
-}
-
 // portableF32 returns the float32 loops with portable bits of a level; s is nil for portable Go.
 func portableF32(s *vec.Set) *Table[float32] {
 	l := Overlay(s)
@@ -151,6 +140,21 @@ func expF32(x float32) float32 {
 	n, p := reduceLn2(min(x, 90))
 	half := n >> 1
 	return (p + 1) * power2(n-half) * power2(half)
+}
+
+// exp2F32 is 2 to the power of x, and 0 below -126, as in the loops of vec.Rows.
+func exp2F32(x float32) float32 {
+	switch {
+	case x < -126:
+		return 0
+	case x != x:
+		return x
+	case x > 128:
+		x = 128
+	}
+	t := x + roundShift
+	p := horner(x-(t-roundShift), 1.3269535265862942e-3, 9.671292267739773e-3, 5.55071085691452e-2, 2.4022246897220612e-1, 6.931470036506653e-1, 1)
+	return math.Float32frombits(math.Float32bits(p) + (math.Float32bits(t)-roundShiftBits)<<23)
 }
 
 // expm1F32 is [vec.Set.Expm1].

@@ -60,3 +60,43 @@ func TestPortableFunctions(t *testing.T) {
 		}
 	}
 }
+
+// TestPortableExp2: powers of two of the loops over rows have the same bits on every level, which
+// are those of exp2F32, and are within two units.
+func TestPortableExp2(t *testing.T) {
+	var x []float32
+	for v := float32(-130); v < 16; v += 0.00037 {
+		x = append(x, v, v/128)
+	}
+	x = append(x, 0, float32(math.Copysign(0, -1)), -0.5, 0.5, -1.5, 1.5, -126, float32(math.Inf(-1)), float32(math.NaN()), 126.75, 127.5, 127.75, 128, 129.5)
+	x = append(x, make([]float32, -len(x)&15)...)
+	got, s := make([]float32, len(x)), make([]float32, 3)
+	for _, set := range []*vec.Set{vec.AVX2(), vec.AVX512(), vec.NEON(), nil} {
+		switch {
+		case set == nil:
+			for i, v := range x {
+				got[i] = exp2F32(v)
+			}
+		case set == vec.AVX512() && !slices.Contains(isa.Levels(), isa.AVX512) || set == vec.AVX2() && !slices.Contains(isa.Levels(), isa.AVX2):
+			continue
+		default:
+			s[0], s[1] = 1, 0
+			set.RowsF32.Exp2Sum(got, BytesOf(x), s, nil)
+		}
+		for i, v := range x {
+			y, exact := got[i], math.Exp2(float64(v))
+			if v < -126 {
+				exact = 0
+			}
+			if want := exp2F32(v); y != want && (y == y || want == want) {
+				t.Fatalf("2 to the power of %v is %v with %d lanes, %v in Go", v, y, set.Lanes, want)
+			}
+			if exact > math.MaxFloat32 {
+				exact = math.Inf(1)
+			}
+			if v == v && math.Abs(float64(y)-exact) > exact*0x1p-22 {
+				t.Fatalf("2 to the power of %v is %v, want %v", v, y, exact)
+			}
+		}
+	}
+}

@@ -52,8 +52,8 @@ func (s RowStore) Fence() {
 // Rows are the loops of vec.Rows for rows of any length. Rows are bytes of elements of type In.
 // s, of PassNumbers elements, passes numbers to the loops and returns sums.
 //
-// If bits must be portable, rows are float32, and sums are those of AVX-512, see laneSums; what is
-// done element by element is the same on every level anyway.
+// If bits must be portable, sums are those of AVX-512, see laneSums, and other levels have only
+// loops of float32; what is done element by element is the same on every level anyway.
 type Rows struct {
 	RowStore
 	set    *vec.Set // or nil: everything in Go
@@ -86,7 +86,7 @@ func NewRows(result op.Type, width int, operands ...dtype.DType) Rows {
 	}
 	d := operands[0]
 	same := !slices.ContainsFunc(operands, func(o dtype.DType) bool { return o != d })
-	if same && result.DType == d && !p.lanes {
+	if same && result.DType == d && (!p.lanes || hasLanes(p.set)) {
 		p.In = d
 	}
 	p.v = RowLoops(p.In)
@@ -110,8 +110,8 @@ func RowLoops(d dtype.DType) *vec.Rows {
 	switch {
 	case d == dtype.Float16:
 		return &v.RowsF16
-	case d == dtype.BFloat16 && isa.Current() >= isa.AVX512BF16:
-		return &v.RowsConvertBF16
+	case d == dtype.BFloat16 && isa.Current() >= isa.AVX512BF16 && !isa.PortableBits():
+		return &v.RowsConvertBF16 // takes subnormal numbers for zero
 	case d == dtype.BFloat16:
 		return &v.RowsBF16
 	}
@@ -273,47 +273,45 @@ func (p *Rows) Products(x, y []byte, s []float32, ahead []byte) (sum float64) {
 	return sum
 }
 
-// ExpSum computes dst = e^(x + shift) and returns the sum, with portable bits where they must
-// be: parts in float32, their sum in float64. s has PassNumbers elements.
-func ExpSum(dst, x []float32, shift float32, s []float32) (sum float64) {
-	portable := isa.PortableBits()
-	for at := 0; at < len(dst); at += SumPart {
-		d := dst[at:min(at+SumPart, len(dst))]
-		if portable {
-			expAdd(d, x[at:], shift)
-		} else {
-			for i, v := range x[at:][:len(d)] {
-				d[i] = v + shift
+// Exp2Sum computes dst = 2^(x·scale + shift) and returns the sum: parts in float32, their sum in
+// float64. In Go it has portable bits.
+func (p *Rows) Exp2Sum(dst []float32, x []byte, scale, shift float32, s []float32, ahead []byte) (sum float64) {
+	const part = 4096
+	n := p.summed(len(dst))
+	for at := 0; at < n; at += part {
+		end := min(at+part, n)
+		lo, hi := at*p.In.Size(), end*p.In.Size()
+		sum += p.powers(p.v, dst[at:end], x[lo:hi], scale, shift, s, ahead[min(lo, len(ahead)):])
+	}
+	if n < len(dst) {
+		last, rows := s[endOf:][:laneVector], p.v
+		if p.set != nil {
+			rows = &p.set.RowsF32
+			if !p.lanes {
+				last = last[:p.set.Lanes]
 			}
-			OfF32().Unary[op.Exp](d, d)
 		}
-		sum += laneSum(d, s)
+		Fill(last[copy(last, p.end(x, n, 0, s)):], float32(math.Inf(-1)))
+		sum += p.powers(rows, last, BytesOf(last), scale, shift, s, nil)
+		copy(dst[n:], last)
 	}
 	return sum
 }
 
-// Exp2Sum computes dst = 2^(x·scale + shift) and returns the sum: parts in float32,
-// their sum in float64. It requires package vec.
-func (p *Rows) Exp2Sum(dst []float32, x []byte, scale, shift float32, s []float32, ahead []byte) (sum float64) {
-	const part = 4096
-	n := p.Whole(len(dst))
-	for at := 0; at < n; at += part {
-		end := min(at+part, n)
-		lo, hi := at*p.In.Size(), end*p.In.Size()
-		s[0], s[1] = scale, shift
-		p.v.Exp2Sum(dst[at:end], x[lo:hi], s, ahead[min(lo, len(ahead)):])
-		sum += float64(s[2])
+// powers is Exp2Sum of whole vectors by the loops of v, or in Go if it is nil.
+func (p *Rows) powers(v *vec.Rows, dst []float32, x []byte, scale, shift float32, s []float32, ahead []byte) float64 {
+	s[0], s[1] = scale, shift
+	if v != nil {
+		v.Exp2Sum(dst, x, s, ahead)
+	} else {
+		for i, a := range dtype.View[float32](x) {
+			dst[i] = exp2F32(portablemath.FMA32(a, scale, shift))
+		}
 	}
-	if n < len(dst) {
-		last := s[endOf:][:p.set.Lanes]
-		copy(last, p.end(x, n, 0, s))
-		Fill(last[len(dst)-n:], float32(math.Inf(-1)))
-		s[0], s[1] = scale, shift
-		p.set.Exp2Sum(last, last, s)
-		sum += float64(s[2])
-		copy(dst[n:], last)
+	if p.lanes && !hasLanes(p.set) {
+		return float64(laneSum(dst, s))
 	}
-	return sum
+	return float64(s[2])
 }
 
 // ScaleRow computes dst = x·by.
@@ -477,7 +475,7 @@ func (p *Rows) MomentsOf(wide []float32, x []byte, uncentered bool, s []float32)
 
 // ManyRows reports whether NormalizeRows takes rows of n float32.
 func (p *Rows) ManyRows(n int) bool {
-	return p.In == dtype.Float32 && !p.lanes && n > 0 && p.Whole(n) == n && n <= SumPart
+	return p.In == dtype.Float32 && (!p.lanes || hasLanes(p.set)) && n > 0 && p.Whole(n) == n && n <= SumPart
 }
 
 // MostRows is the most rows that NormalizeRows takes.

@@ -137,18 +137,17 @@ func softRow[T lanes.Real](log bool) func(e, x, t []T) {
 	}
 }
 
-// softmaxPasses computes the softmax of a row or its logarithm in assembly. It uses
-// powers of two, scaled so that they are powers of e, or powers of e if bits must be portable.
+// softmaxPasses computes the softmax of a row or its logarithm by the loops of lanes.Rows. It uses
+// powers of two, scaled so that they are powers of e.
 type softmaxPasses struct {
 	lanes.Rows
-	log      bool
-	portable bool
-	max      func(x []byte) float64 // NaN if the row has one
-	extreme  func(e, x, t []float32)
+	log     bool
+	max     func(x []byte) float64 // NaN if the row has one
+	extreme func(e, x, t []float32)
 }
 
 func newSoftmaxPasses(result op.Type, width int, log bool, from dtype.DType) *softmaxPasses {
-	p := &softmaxPasses{Rows: lanes.NewRows(result, width, from), log: log, portable: isa.PortableBits(), extreme: softRow[float32](log)}
+	p := &softmaxPasses{Rows: lanes.NewRows(result, width, from), log: log, extreme: softRow[float32](log)}
 	p.max = maxOf(p.In)
 	return p
 }
@@ -176,10 +175,6 @@ func (p *softmaxPasses) softmaxRow(dst, x []byte, t []float32, ahead []byte) {
 	n := p.Length(x)
 	s, e := t[:lanes.PassNumbers], t[lanes.PassNumbers:][:n]
 	top := p.max(x)
-	if p.portable {
-		p.portableRow(dst, e, dtype.View[float32](x), float32(top), s)
-		return
-	}
 	if !ordinary(top) {
 		p.far(dst, x, e, t[lanes.PassNumbers+n:])
 		return
@@ -194,17 +189,6 @@ func (p *softmaxPasses) softmaxRow(dst, x []byte, t []float32, ahead []byte) {
 	s[0] = float32(top)
 	s[1] = float32(portablemath.Log(sum) - float64(math.Ln2*(float64(shift)+float64(top*float64(scale)))))
 	p.LessRow(dst, x, s)
-}
-
-// portableRow is softmaxRow with portable bits; it has no rows that are far.
-func (p *softmaxPasses) portableRow(dst []byte, e, x []float32, top float32, s []float32) {
-	sum := lanes.ExpSum(e, x, -top, s)
-	if !p.log {
-		p.ScaleRow(dst, e, float32(1/sum), s)
-		return
-	}
-	s[0], s[1] = top, float32(portablemath.Log(sum))
-	p.LessRow(dst, lanes.BytesOf(x), s)
 }
 
 // ordinary reports whether the rounding errors of a row's elements times log₂e are a

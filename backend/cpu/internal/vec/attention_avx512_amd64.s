@@ -389,14 +389,15 @@ four:
 // EXP2_6 is 2 to the power of v0.
 #define EXP2_6 \
 	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2; \
-	VREDUCEPS $1, Z0, Z1; \
+	VRNDSCALEPS $0, Z0, Z1; \
+	VSUBPS Z1, Z0, Z0; \
 	VBROADCASTSS attention<>+28(SB), Z2; \
-	VFMADD213PS.BCST attention<>+32(SB), Z1, Z2; \
-	VFMADD213PS.BCST attention<>+36(SB), Z1, Z2; \
-	VFMADD213PS.BCST attention<>+40(SB), Z1, Z2; \
-	VFMADD213PS.BCST attention<>+44(SB), Z1, Z2; \
-	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2; \
-	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VFMADD213PS.BCST attention<>+32(SB), Z0, Z2; \
+	VFMADD213PS.BCST attention<>+36(SB), Z0, Z2; \
+	VFMADD213PS.BCST attention<>+40(SB), Z0, Z2; \
+	VFMADD213PS.BCST attention<>+44(SB), Z0, Z2; \
+	VFMADD213PS.BCST attention<>+48(SB), Z0, Z2; \
+	VSCALEFPS.Z Z1, Z2, K2, Z0
 
 // SCORES_SLOPES is a vector of a row of scores.
 #define SCORES_SLOPES(u) \
@@ -478,12 +479,13 @@ filled:
 	VMAXPS Z0, Z23, Z0; \
 	VMULPS Z20, Z0, Z0; \
 	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2; \
-	VREDUCEPS $1, Z0, Z1; \
+	VRNDSCALEPS $0, Z0, Z1; \
+	VSUBPS Z1, Z0, Z0; \
 	VBROADCASTSS attention<>+52(SB), Z2; \
-	VFMADD213PS.BCST attention<>+56(SB), Z1, Z2; \
-	VFMADD213PS.BCST attention<>+60(SB), Z1, Z2; \
-	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2; \
-	VSCALEFPS.Z Z0, Z2, K2, Z0; \
+	VFMADD213PS.BCST attention<>+56(SB), Z0, Z2; \
+	VFMADD213PS.BCST attention<>+60(SB), Z0, Z2; \
+	VFMADD213PS.BCST attention<>+48(SB), Z0, Z2; \
+	VSCALEFPS.Z Z1, Z2, K2, Z0; \
 	VMULPS Z25, Z0, Z0; \
 	VMOVUPS (64*u)(DI)(AX*4), Z1; \
 	VFMSUB213PS Z26, Z21, Z1; \
@@ -602,8 +604,8 @@ filled:
 	CMPQ AX, R11
 	JLT fill
 	VADDPS Z9, Z8, Z8
-	VADDPS Z11, Z10, Z10
 	VADDPS Z10, Z8, Z8
+	VADDPS Z11, Z8, Z8
 	ACROSS_ADD(Z8, Z9)
 	VMOVSS X8, (R13)
 	ADDQ R8, SI
@@ -617,13 +619,14 @@ filled:
 	VSUBPS (64*u)(SI)(AX*4), Z22, Z0; \
 	VMULPS Z20, Z0, Z0; \
 	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2; \
-	VREDUCEPS $1, Z0, Z1; \
+	VRNDSCALEPS $0, Z0, Z1; \
+	VSUBPS Z1, Z0, Z0; \
 	VBROADCASTSS attention<>+64(SB), Z2; \
-	VFMADD213PS.BCST attention<>+68(SB), Z1, Z2; \
-	VFMADD213PS.BCST attention<>+72(SB), Z1, Z2; \
-	VFMADD213PS.BCST attention<>+76(SB), Z1, Z2; \
-	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2; \
-	VSCALEFPS.Z Z0, Z2, K2, Z0; \
+	VFMADD213PS.BCST attention<>+68(SB), Z0, Z2; \
+	VFMADD213PS.BCST attention<>+72(SB), Z0, Z2; \
+	VFMADD213PS.BCST attention<>+76(SB), Z0, Z2; \
+	VFMADD213PS.BCST attention<>+48(SB), Z0, Z2; \
+	VSCALEFPS.Z Z1, Z2, K2, Z0; \
 	VADDPS Z0, z, z; \
 	VCVTNEPS2BF16(0, 0); \
 	VMOVUPS Y0, (32*u)(SI)(AX*2)
@@ -684,8 +687,8 @@ filled:
 	CMPQ AX, R11
 	JLT fill
 	VADDPS Z9, Z8, Z8
-	VADDPS Z11, Z10, Z10
 	VADDPS Z10, Z8, Z8
+	VADDPS Z11, Z8, Z8
 	ACROSS_ADD(Z8, Z9)
 	VMOVSS X8, (R13)
 	ADDQ R8, SI
@@ -702,19 +705,19 @@ CONSTANT(attention, 12, 0x00400000) // 5.877472e-39
 CONSTANT(attention, 16, 0xbfb8aa3b) // -1.442695
 CONSTANT(attention, 20, 0xff800000) // -Inf
 CONSTANT(attention, 24, 0xc2fc0000) // -126
-CONSTANT(attention, 28, 0x3af4ba7d) // 0.00186713
-CONSTANT(attention, 32, 0x3c13bc2b) // 0.009017031
-CONSTANT(attention, 36, 0x3d648e73) // 0.055799913
-CONSTANT(attention, 40, 0x3e75edab) // 0.24016444
-CONSTANT(attention, 44, 0x3f31725d) // 0.6931513
+CONSTANT(attention, 28, 0x3aaded2c) // 0.0013269535
+CONSTANT(attention, 32, 0x3c1e7457) // 0.009671292
+CONSTANT(attention, 36, 0x3d635b6c) // 0.05550711
+CONSTANT(attention, 40, 0x3e75fce1) // 0.24022247
+CONSTANT(attention, 44, 0x3f317215) // 0.693147
 CONSTANT(attention, 48, 0x3f800000) // 1
-CONSTANT(attention, 52, 0x3d9dd576) // 0.0770673
-CONSTANT(attention, 56, 0x3e691bb2) // 0.22764471
-CONSTANT(attention, 60, 0x3f31f32e) // 0.6951169
-CONSTANT(attention, 64, 0x3c5bfb9a) // 0.013426686
-CONSTANT(attention, 68, 0x3d55fc34) // 0.052242473
-CONSTANT(attention, 72, 0x3e771229) // 0.24128021
-CONSTANT(attention, 76, 0x3f316b63) // 0.69304484
+CONSTANT(attention, 52, 0x3d61512a) // 0.055009045
+CONSTANT(attention, 56, 0x3e780626) // 0.24221095
+CONSTANT(attention, 60, 0x3f317afd) // 0.6932829
+CONSTANT(attention, 64, 0x3c1d02be) // 0.009583173
+CONSTANT(attention, 68, 0x3d64fe3a) // 0.05590651
+CONSTANT(attention, 72, 0x3e7601b7) // 0.24024092
+CONSTANT(attention, 76, 0x3f317096) // 0.6931242
 GLOBL attention<>(SB), RODATA|NOPTR, $80
 DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+0(SB)/8, $0x0007000500030001
 DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+8(SB)/8, $0x000f000d000b0009

@@ -3,6 +3,13 @@
 #include "textflag.h"
 #include "macros_avx2_amd64.h"
 
+// ARGS_DST_A_S loads the arguments that its name has, and n.
+#define ARGS_DST_A_S \
+	MOVQ dst+0(FP), DI; \
+	MOVQ a+8(FP), SI; \
+	VBROADCASTSS s+16(FP), Y12; \
+	MOVQ n+24(FP), CX
+
 // ADD_STEP is what add does to a vector: dst[i] = a[i] + b[i].
 #define ADD_STEP VADDPS Y1, Y0, Y0
 

@@ -3,6 +3,13 @@
 #include "textflag.h"
 #include "macros_avx512_amd64.h"
 
+// ARGS_DST_A_S loads the arguments that its name has, and n.
+#define ARGS_DST_A_S \
+	MOVQ dst+0(FP), DI; \
+	MOVQ a+8(FP), SI; \
+	VBROADCASTSS s+16(FP), Z12; \
+	MOVQ n+24(FP), CX
+
 // ADD_STEP is what add does to a vector: dst[i] = a[i] + b[i].
 #define ADD_STEP VADDPS Z1, Z0, Z0
 
@@ -65,6 +72,19 @@ TEXT ·minimumAVX512(SB), NOSPLIT, $0-32
 
 // ADD_SCALAR_STEP is what addScalar does to a vector: dst[i] = a[i] + s.
 #define ADD_SCALAR_STEP VADDPS Z12, Z0, Z0
+
+// UNARY_F32_F32_N is a kernel of one operand: step computes the result from v0.
+#define UNARY_F32_F32_N(step) \
+	LOOP; \
+	VMOVUPS (SI)(AX*4), Z0; \
+	step; \
+	VMOVUPS Z0, (DI)(AX*4); \
+	LOOP_END; \
+	VMOVUPS.Z (SI)(AX*4), K7, Z0; \
+	step; \
+	VMOVUPS Z0, K7, (DI)(AX*4); \
+done: \
+	RETURN
 
 // addScalar: dst[i] = a[i] + s
 // func addScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)

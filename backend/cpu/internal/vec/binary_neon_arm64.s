@@ -3,6 +3,14 @@
 #include "textflag.h"
 #include "macros_neon_arm64.h"
 
+// ARGS_DST_A_S loads the arguments that its name has, and n.
+#define ARGS_DST_A_S \
+	MOVD dst+0(FP), R0; \
+	MOVD a+8(FP), R1; \
+	FMOVS s+16(FP), F12; \
+	VDUP V12.S[0], V12.S4; \
+	MOVD n+24(FP), R8
+
 // ADD_STEP is what add does to a vector: dst[i] = a[i] + b[i].
 #define ADD_STEP FADD_S4(1, 0, 0)
 #define ADD_VECTOR(off) \

@@ -20,8 +20,8 @@
 	VMULPS Y0, Y0, Y4; \
 	VFMADD213PS Y0, Y4, Y2
 
-// EXP_OF is e to the power of v0.
-#define EXP_OF \
+// EXP_STEP is what exp does to a vector: dst[i] = e to the power of a[i].
+#define EXP_STEP \
 	VCMPPS $1, exp<>+0(SB), Y0, Y14; \
 	VBLENDVPS Y14, exp<>+32(SB), Y0, Y0; \
 	VMOVUPS exp<>+64(SB), Y1; \
@@ -38,16 +38,6 @@
 	VMULPS Y3, Y0, Y0; \
 	VBLENDVPS Y14, exp<>+32(SB), Y0, Y0
 
-// EXP_STEP is what exp does to a vector: dst[i] = e to the power of a[i].
-#define EXP_STEP EXP_OF
-
-// LOAD_REST_F32 loads the remaining elements through the stack.
-#define LOAD_REST_F32 \
-	VMOVUPS exp<>+32(SB), Y0; \
-	VMOVUPS Y0, 32(SP); \
-	COPY_IN_32(SI, copy1, 32); \
-	VMOVUPS 32(SP), Y0
-
 // UNARY_F32_F32 is a kernel of one operand: step computes the result from v0.
 #define UNARY_F32_F32(step) \
 	LOOP; \
@@ -55,7 +45,10 @@
 	step; \
 	VMOVUPS Y0, (DI)(AX*4); \
 	LOOP_END; \
-	LOAD_REST_F32; \
+	VMOVUPS exp<>+32(SB), Y0; \
+	VMOVUPS Y0, 32(SP); \
+	COPY_IN_32(SI, copy1, 32); \
+	VMOVUPS 32(SP), Y0; \
 	step; \
 	STORE_RESULT_F32_REST(copy2); \
 done: \
@@ -66,26 +59,6 @@ done: \
 TEXT ·expAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
 	UNARY_F32_F32(EXP_STEP)
-
-// EXP_ADD_STEP is what expAdd does to a vector: dst[i] = e to the power of a[i] + s.
-#define EXP_ADD_STEP \
-	VADDPS Y12, Y0, Y0; \
-	EXP_OF
-
-// expAdd: dst[i] = e to the power of a[i] + s
-// func expAddAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
-TEXT ·expAddAVX2(SB), NOSPLIT, $96-32
-	ARGS_DST_A_S
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	EXP_ADD_STEP
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32
-	EXP_ADD_STEP
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
 
 // EXPM1_STEP is what expm1 does to a vector: dst[i] = e to the power of a[i], minus 1.
 #define EXPM1_STEP \

@@ -5,34 +5,29 @@
 
 // REDUCE_LN2 splits v0 into n·ln 2 + r: r to v0, n to v1 and as a float to v3, and e to the power of r, minus 1, to v2.
 #define REDUCE_LN2 \
-	VBROADCASTSS exp<>+12(SB), Z1; \
-	VFMADD213PS.BCST exp<>+16(SB), Z0, Z1; \
-	VSUBPS.BCST exp<>+16(SB), Z1, Z3; \
-	VFNMADD231PS.BCST exp<>+20(SB), Z3, Z0; \
-	VFMADD231PS.BCST exp<>+24(SB), Z3, Z0; \
-	VPSUBD.BCST exp<>+16(SB), Z1, Z1; \
-	VBROADCASTSS exp<>+28(SB), Z2; \
+	VBROADCASTSS exp<>+8(SB), Z1; \
+	VFMADD213PS.BCST exp<>+12(SB), Z0, Z1; \
+	VSUBPS.BCST exp<>+12(SB), Z1, Z3; \
+	VFNMADD231PS.BCST exp<>+16(SB), Z3, Z0; \
+	VFMADD231PS.BCST exp<>+20(SB), Z3, Z0; \
+	VPSUBD.BCST exp<>+12(SB), Z1, Z1; \
+	VBROADCASTSS exp<>+24(SB), Z2; \
+	VFMADD213PS.BCST exp<>+28(SB), Z0, Z2; \
 	VFMADD213PS.BCST exp<>+32(SB), Z0, Z2; \
 	VFMADD213PS.BCST exp<>+36(SB), Z0, Z2; \
 	VFMADD213PS.BCST exp<>+40(SB), Z0, Z2; \
 	VFMADD213PS.BCST exp<>+44(SB), Z0, Z2; \
-	VFMADD213PS.BCST exp<>+48(SB), Z0, Z2; \
 	VMULPS Z0, Z0, Z4; \
 	VFMADD213PS Z0, Z4, Z2
 
-// EXP_OF is e to the power of v0.
-#define EXP_OF \
-	VCMPPS.BCST $1, exp<>+0(SB), Z0, K2; \
-	VBLENDMPS.BCST exp<>+4(SB), Z0, K2, Z0; \
-	VBROADCASTSS exp<>+8(SB), Z1; \
+// EXP_STEP is what exp does to a vector: dst[i] = e to the power of a[i].
+#define EXP_STEP \
+	VCMPPS.BCST $5, exp<>+0(SB), Z0, K2; \
+	VBROADCASTSS exp<>+4(SB), Z1; \
 	VMINPS Z0, Z1, Z0; \
 	REDUCE_LN2; \
-	VADDPS.BCST exp<>+52(SB), Z2, Z0; \
-	VSCALEFPS Z3, Z0, Z0; \
-	VBLENDMPS.BCST exp<>+4(SB), Z0, K2, Z0
-
-// EXP_STEP is what exp does to a vector: dst[i] = e to the power of a[i].
-#define EXP_STEP EXP_OF
+	VADDPS.BCST exp<>+48(SB), Z2, Z0; \
+	VSCALEFPS.Z Z3, Z0, K2, Z0
 
 // exp: dst[i] = e to the power of a[i]
 // func expAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -40,32 +35,21 @@ TEXT ·expAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
 	UNARY_F32_F32(EXP_STEP)
 
-// EXP_ADD_STEP is what expAdd does to a vector: dst[i] = e to the power of a[i] + s.
-#define EXP_ADD_STEP \
-	VADDPS Z12, Z0, Z0; \
-	EXP_OF
-
-// expAdd: dst[i] = e to the power of a[i] + s
-// func expAddAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
-TEXT ·expAddAVX512(SB), NOSPLIT, $0-32
-	ARGS_DST_A_S
-	UNARY_F32_F32_N(EXP_ADD_STEP)
-
 // EXPM1_STEP is what expm1 does to a vector: dst[i] = e to the power of a[i], minus 1.
 #define EXPM1_STEP \
 	VMOVUPS Z0, Z7; \
-	VBROADCASTSS exp<>+56(SB), Z1; \
+	VBROADCASTSS exp<>+52(SB), Z1; \
 	VMINPS Z0, Z1, Z0; \
-	VBROADCASTSS exp<>+60(SB), Z1; \
+	VBROADCASTSS exp<>+56(SB), Z1; \
 	VMAXPS Z0, Z1, Z0; \
 	REDUCE_LN2; \
-	VPADDD.BCST exp<>+64(SB), Z1, Z1; \
+	VPADDD.BCST exp<>+60(SB), Z1, Z1; \
 	VPSLLD $23, Z1, Z1; \
-	VSUBPS.BCST exp<>+48(SB), Z1, Z0; \
+	VSUBPS.BCST exp<>+44(SB), Z1, Z0; \
 	VFMADD231PS Z1, Z2, Z0; \
 	VADDPS Z0, Z0, Z0; \
-	VPANDD.BCST exp<>+68(SB), Z0, Z0; \
-	VPANDD.BCST exp<>+72(SB), Z7, Z7; \
+	VPANDD.BCST exp<>+64(SB), Z0, Z0; \
+	VPANDD.BCST exp<>+68(SB), Z7, Z7; \
 	VPORD Z7, Z0, Z0
 
 // expm1: dst[i] = e to the power of a[i], minus 1
@@ -75,22 +59,21 @@ TEXT ·expm1AVX512(SB), NOSPLIT, $0-24
 	UNARY_F32_F32(EXPM1_STEP)
 
 CONSTANT(exp, 0, 0xc2d00000) // -104
-CONSTANT(exp, 4, 0x00000000) // 0
-CONSTANT(exp, 8, 0x42b40000) // 90
-CONSTANT(exp, 12, 0x3fb8aa3b) // 1.442695
-CONSTANT(exp, 16, 0x4b400000) // 1.2582912e+07
-CONSTANT(exp, 20, 0x3f318000) // 0.6933594
-CONSTANT(exp, 24, 0x395e8083) // 0.00021219444
-CONSTANT(exp, 28, 0x39506967) // 0.00019875691
-CONSTANT(exp, 32, 0x3ab743ce) // 0.0013981999
-CONSTANT(exp, 36, 0x3c088908) // 0.008333452
-CONSTANT(exp, 40, 0x3d2aa9c1) // 0.041665796
-CONSTANT(exp, 44, 0x3e2aaaaa) // 0.16666666
-CONSTANT(exp, 48, 0x3f000000) // 0.5
-CONSTANT(exp, 52, 0x3f800000) // 1
-CONSTANT(exp, 56, 0x42b1cccd) // 88.9
-CONSTANT(exp, 60, 0xc1a00000) // -20
-CONSTANT(exp, 64, 0x0000007e) // 1.77e-43
-CONSTANT(exp, 68, 0x7fffffff) // NaN
-CONSTANT(exp, 72, 0x80000000) // -0
-GLOBL exp<>(SB), RODATA|NOPTR, $76
+CONSTANT(exp, 4, 0x42b40000) // 90
+CONSTANT(exp, 8, 0x3fb8aa3b) // 1.442695
+CONSTANT(exp, 12, 0x4b400000) // 1.2582912e+07
+CONSTANT(exp, 16, 0x3f318000) // 0.6933594
+CONSTANT(exp, 20, 0x395e8083) // 0.00021219444
+CONSTANT(exp, 24, 0x39506967) // 0.00019875691
+CONSTANT(exp, 28, 0x3ab743ce) // 0.0013981999
+CONSTANT(exp, 32, 0x3c088908) // 0.008333452
+CONSTANT(exp, 36, 0x3d2aa9c1) // 0.041665796
+CONSTANT(exp, 40, 0x3e2aaaaa) // 0.16666666
+CONSTANT(exp, 44, 0x3f000000) // 0.5
+CONSTANT(exp, 48, 0x3f800000) // 1
+CONSTANT(exp, 52, 0x42b1cccd) // 88.9
+CONSTANT(exp, 56, 0xc1a00000) // -20
+CONSTANT(exp, 60, 0x0000007e) // 1.77e-43
+CONSTANT(exp, 64, 0x7fffffff) // NaN
+CONSTANT(exp, 68, 0x80000000) // -0
+GLOBL exp<>(SB), RODATA|NOPTR, $72

@@ -14,34 +14,6 @@ TEXT ·expNEON(SB), NOSPLIT, $0-24
 	PIN_7(144, 160, 32, 176, 192, 208)
 	UNARY_F32_F32(EXP_STEP)
 
-// EXP_ADD_STEP is what expAdd does to a vector: dst[i] = e to the power of a[i] + s.
-#define EXP_ADD_STEP \
-	FADD_S4(12, 0, 0); \
-	EXP_OF(16, V17, 0, 16, V19, V20, V18, V22)
-
-// expAdd: dst[i] = e to the power of a[i] + s
-// func expAddNEON(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
-TEXT ·expAddNEON(SB), NOSPLIT, $0-32
-	ARGS_DST_A_S
-	MOVD $exp<>(SB), R9
-	PIN_7(144, 160, 32, 176, 192, 208)
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R1), F0
-	EXP_ADD_STEP
-	FMOVQ F0, (R0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	EXP_ADD_STEP
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
-
 // EXPM1_STEP is what expm1 does to a vector: dst[i] = e to the power of a[i], minus 1.
 #define EXPM1_STEP \
 	VMOV V0.B16, V7.B16; \

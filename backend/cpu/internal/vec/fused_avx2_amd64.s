@@ -119,18 +119,10 @@
 	VFMADD213PS fused<>+160(SB), Y0, Y2; \
 	VFMADD213PS fused<>+192(SB), Y0, Y2; \
 	VFMADD213PS fused<>+224(SB), Y0, Y2; \
-	VFMADD213PS fused<>+256(SB), Y0, Y2; \
 	VCVTPS2DQ Y1, Y1; \
-	VMOVUPS Y2, Y0; \
-	VPSRAD $1, Y1, Y3; \
-	VPSUBD Y3, Y1, Y1; \
-	VPADDD fused<>+288(SB), Y1, Y1; \
 	VPSLLD $23, Y1, Y1; \
-	VMULPS Y1, Y0, Y0; \
-	VPADDD fused<>+288(SB), Y3, Y3; \
-	VPSLLD $23, Y3, Y3; \
-	VMULPS Y3, Y0, Y0; \
-	VBLENDVPS Y14, fused<>+320(SB), Y0, Y0
+	VPADDD Y1, Y2, Y0; \
+	VBLENDVPS Y14, fused<>+256(SB), Y0, Y0
 
 // EXP2_SUM_STEP_PREFETCH is a vector of exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_STEP_PREFETCH(u, sum, sum1) \
@@ -411,12 +403,12 @@ TEXT ·scaleRowF16AVX2(SB), NOSPLIT, $0-32
 // NEAREST_BF16 rounds float32 to nearest even at bit 16; NaNs must have no lower bits.
 #define NEAREST_BF16 \
 	VPSRLD $16, Y0, Y2; \
-	VPAND fused<>+384(SB), Y2, Y2; \
-	VPADDD fused<>+416(SB), Y2, Y2; \
+	VPAND fused<>+320(SB), Y2, Y2; \
+	VPADDD fused<>+352(SB), Y2, Y2; \
 	VPADDD Y2, Y0, Y0
 #define STORE_ROW_BF16(to) \
 	VCMPPS $3, Y0, Y0, Y15; \
-	VPOR fused<>+352(SB), Y0, Y3; \
+	VPOR fused<>+288(SB), Y0, Y3; \
 	NEAREST_BF16; \
 	VBLENDVPS Y15, Y3, Y0, Y0; \
 	UPPER_HALVES; \
@@ -808,17 +800,15 @@ TEXT ·affineSumAVX2(SB), NOSPLIT, $0-72
 	RETURN
 
 CONSTANT8(fused, 0, 0xc2fc0000) // -126
-CONSTANT8(fused, 32, 0x43010000) // 129
-CONSTANT8(fused, 64, 0x39218489) // 0.0001540353
-CONSTANT8(fused, 96, 0x3aaec3ff) // 0.0013333558
-CONSTANT8(fused, 128, 0x3c1d955b) // 0.009618129
-CONSTANT8(fused, 160, 0x3d635847) // 0.05550411
-CONSTANT8(fused, 192, 0x3e75fdf0) // 0.2402265
-CONSTANT8(fused, 224, 0x3f317218) // 0.6931472
-CONSTANT8(fused, 256, 0x3f800000) // 1
-CONSTANT8(fused, 288, 0x0000007f) // 1.78e-43
-CONSTANT8(fused, 320, 0x00000000) // 0
-CONSTANT8(fused, 352, 0x00400000) // 5.877472e-39
-CONSTANT8(fused, 384, 0x00000001) // 1e-45
-CONSTANT8(fused, 416, 0x00007fff) // 4.5916e-41
-GLOBL fused<>(SB), RODATA|NOPTR, $448
+CONSTANT8(fused, 32, 0x43000000) // 128
+CONSTANT8(fused, 64, 0x3aaded2c) // 0.0013269535
+CONSTANT8(fused, 96, 0x3c1e7457) // 0.009671292
+CONSTANT8(fused, 128, 0x3d635b6c) // 0.05550711
+CONSTANT8(fused, 160, 0x3e75fce1) // 0.24022247
+CONSTANT8(fused, 192, 0x3f317215) // 0.693147
+CONSTANT8(fused, 224, 0x3f800000) // 1
+CONSTANT8(fused, 256, 0x00000000) // 0
+CONSTANT8(fused, 288, 0x00400000) // 5.877472e-39
+CONSTANT8(fused, 320, 0x00000001) // 1e-45
+CONSTANT8(fused, 352, 0x00007fff) // 4.5916e-41
+GLOBL fused<>(SB), RODATA|NOPTR, $384

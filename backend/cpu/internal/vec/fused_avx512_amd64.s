@@ -140,14 +140,15 @@
 // EXP2_6 is 2 to the power of v0.
 #define EXP2_6 \
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2; \
-	VREDUCEPS $1, Z0, Z1; \
+	VRNDSCALEPS $0, Z0, Z1; \
+	VSUBPS Z1, Z0, Z0; \
 	VBROADCASTSS fused<>+4(SB), Z2; \
-	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2; \
-	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2; \
-	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2; \
-	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2; \
-	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2; \
-	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VFMADD213PS.BCST fused<>+8(SB), Z0, Z2; \
+	VFMADD213PS.BCST fused<>+12(SB), Z0, Z2; \
+	VFMADD213PS.BCST fused<>+16(SB), Z0, Z2; \
+	VFMADD213PS.BCST fused<>+20(SB), Z0, Z2; \
+	VFMADD213PS.BCST fused<>+24(SB), Z0, Z2; \
+	VSCALEFPS.Z Z1, Z2, K2, Z0
 
 // EXP2_SUM_STEP_PREFETCH is a vector of exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_STEP_PREFETCH(u, sum, sum1) \
@@ -1912,11 +1913,11 @@ TEXT ·affineSumAVX512(SB), NOSPLIT, $0-72
 	RETURN
 
 CONSTANT(fused, 0, 0xc2fc0000) // -126
-CONSTANT(fused, 4, 0x3af4ba7d) // 0.00186713
-CONSTANT(fused, 8, 0x3c13bc2b) // 0.009017031
-CONSTANT(fused, 12, 0x3d648e73) // 0.055799913
-CONSTANT(fused, 16, 0x3e75edab) // 0.24016444
-CONSTANT(fused, 20, 0x3f31725d) // 0.6931513
+CONSTANT(fused, 4, 0x3aaded2c) // 0.0013269535
+CONSTANT(fused, 8, 0x3c1e7457) // 0.009671292
+CONSTANT(fused, 12, 0x3d635b6c) // 0.05550711
+CONSTANT(fused, 16, 0x3e75fce1) // 0.24022247
+CONSTANT(fused, 20, 0x3f317215) // 0.693147
 CONSTANT(fused, 24, 0x3f800000) // 1
 CONSTANT(fused, 28, 0x80008000) // -4.5918e-41
 CONSTANT(fused, 32, 0x7fff7fff) // NaN

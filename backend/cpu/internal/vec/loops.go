@@ -116,8 +116,6 @@ type loops struct {
 	erf func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = e to the power of a[i]
 	exp func(dst unsafe.Pointer, a unsafe.Pointer, n int)
-	// dst[i] = e to the power of a[i] + s
-	expAdd func(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 	// dst[i] = e to the power of a[i], minus 1
 	expm1 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// ret += float64(a[i]); 16-bit floats in fours, added in float32
@@ -216,8 +214,6 @@ type loops struct {
 	mulF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 	// dst[i] = float32(bfloat16(a[i] * b[i]))
 	mulBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-	// dst[i] = e to the power of a[i] + s; ret += float64(dst[i])
-	expSum func(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int) float64
 	// dst[i] = tanh a[i]
 	tanh func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = 1/(1+e to the power of -a[i])

@@ -74,11 +74,6 @@ label: \
 #define RETURN \
 	VZEROUPPER; \
 	RET
-#define ARGS_DST_A_S \
-	MOVQ dst+0(FP), DI; \
-	MOVQ a+8(FP), SI; \
-	VBROADCASTSS s+16(FP), Y12; \
-	MOVQ n+24(FP), CX
 #define ARGS_DST_A_B_S_T \
 	MOVQ dst+0(FP), DI; \
 	MOVQ a+8(FP), SI; \

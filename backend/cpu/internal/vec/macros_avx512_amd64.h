@@ -78,24 +78,6 @@ rest: \
 	VMOVUPS Z0, K7, (DI)(AX*4); \
 done: \
 	RETURN
-#define ARGS_DST_A_S \
-	MOVQ dst+0(FP), DI; \
-	MOVQ a+8(FP), SI; \
-	VBROADCASTSS s+16(FP), Z12; \
-	MOVQ n+24(FP), CX
-
-// UNARY_F32_F32_N is a kernel of one operand: step computes the result from v0.
-#define UNARY_F32_F32_N(step) \
-	LOOP; \
-	VMOVUPS (SI)(AX*4), Z0; \
-	step; \
-	VMOVUPS Z0, (DI)(AX*4); \
-	LOOP_END; \
-	VMOVUPS.Z (SI)(AX*4), K7, Z0; \
-	step; \
-	VMOVUPS Z0, K7, (DI)(AX*4); \
-done: \
-	RETURN
 #define ARGS_DST_A_B_S_T \
 	MOVQ dst+0(FP), DI; \
 	MOVQ a+8(FP), SI; \
@@ -122,6 +104,8 @@ done: \
 #define LOAD_BF16_REST(from, to) \
 	VPMOVZXWD.Z from, K7, to; \
 	VPSLLD $16, to, to
+
+// UNARY_F32_F32 is a kernel of one operand: step computes the result from v0.
 #define UNARY_F32_F32(step) \
 	LOOP; \
 	VMOVUPS (SI)(AX*4), Z0; \

@@ -235,64 +235,9 @@ last:
 	BNE last; \
 done: \
 	RET
-#define ARGS_DST_A_S \
-	MOVD dst+0(FP), R0; \
-	MOVD a+8(FP), R1; \
-	FMOVS s+16(FP), F12; \
-	VDUP V12.S[0], V12.S4; \
-	MOVD n+24(FP), R8
 #define ADVANCE_44(n) \
 	ADD $(4*n), R0; \
 	ADD $(4*n), R1
-
-// REDUCE_LN2 splits v0 into n·ln 2 + r: r to v0, n to v1 and as a float to v3, and e to the power of r, minus 1, to v2.
-#define REDUCE_LN2(off, off2, v, v2, v3) \
-	FMOVQ off(R9), F1; \
-	FMOVQ (off+16)(R9), F28; \
-	VFMLA V1.S4, V0.S4, V28.S4; \
-	VMOV V28.B16, V1.B16; \
-	FSUB_S4(off2, 1, 3); \
-	VFMLS v.S4, V3.S4, V0.S4; \
-	VFMLA v2.S4, V3.S4, V0.S4; \
-	VSUB v3.S4, V1.S4, V1.S4; \
-	FMOVQ (off+32)(R9), F31; \
-	FMOVQ (off+48)(R9), F2; \
-	VFMLA V0.S4, V31.S4, V2.S4; \
-	FMOVQ (off+64)(R9), F31; \
-	VFMLA V0.S4, V2.S4, V31.S4; \
-	FMOVQ (off+80)(R9), F2; \
-	VFMLA V0.S4, V31.S4, V2.S4; \
-	FMOVQ (off+96)(R9), F31; \
-	VFMLA V0.S4, V2.S4, V31.S4; \
-	FMOVQ (off+112)(R9), F2; \
-	VFMLA V0.S4, V31.S4, V2.S4; \
-	FMUL_S4(0, 0, 4); \
-	VMOV V0.B16, V28.B16; \
-	VFMLA V2.S4, V4.S4, V28.S4; \
-	VMOV V28.B16, V2.B16
-
-// SCALE_BY_POWER multiplies by 2 to the power of n, the result of REDUCE_LN2.
-#define SCALE_BY_POWER(v) \
-	SSHR_S4(1, 1, 3); \
-	VSUB V3.S4, V1.S4, V1.S4; \
-	VADD v.S4, V1.S4, V1.S4; \
-	VSHL $23, V1.S4, V1.S4; \
-	FMUL_S4(1, 0, 0); \
-	VADD v.S4, V3.S4, V3.S4; \
-	VSHL $23, V3.S4, V3.S4; \
-	FMUL_S4(3, 0, 0)
-
-// EXP_OF is e to the power of v0.
-#define EXP_OF(off, v, off2, off3, v2, v3, v4, v5) \
-	FCMGT_S4(0, off, 26); \
-	VBIT V26.B16, v.B16, V0.B16; \
-	FMOVQ off2(R9), F1; \
-	FCMGT_S4(1, 0, 28); \
-	VBIT V28.B16, V1.B16, V0.B16; \
-	REDUCE_LN2(off3, (off+2), v2, v3, v4); \
-	FADD_S4((off+5), 2, 0); \
-	SCALE_BY_POWER(v5); \
-	VBIT V26.B16, v.B16, V0.B16
 #define ARGS_DST_A_B_S_T \
 	MOVD dst+0(FP), R0; \
 	MOVD a+8(FP), R1; \
@@ -330,6 +275,51 @@ done: \
 	VAND v.B16, V0.B16, V0.B16; \
 	VAND v2.B16, from.B16, from.B16; \
 	VORR from.B16, V0.B16, V0.B16
+
+// REDUCE_LN2 splits v0 into n·ln 2 + r: r to v0, n to v1 and as a float to v3, and e to the power of r, minus 1, to v2.
+#define REDUCE_LN2(off, off2, v, v2, v3) \
+	FMOVQ off(R9), F1; \
+	FMOVQ (off+16)(R9), F28; \
+	VFMLA V1.S4, V0.S4, V28.S4; \
+	VMOV V28.B16, V1.B16; \
+	FSUB_S4(off2, 1, 3); \
+	VFMLS v.S4, V3.S4, V0.S4; \
+	VFMLA v2.S4, V3.S4, V0.S4; \
+	VSUB v3.S4, V1.S4, V1.S4; \
+	FMOVQ (off+32)(R9), F31; \
+	FMOVQ (off+48)(R9), F2; \
+	VFMLA V0.S4, V31.S4, V2.S4; \
+	FMOVQ (off+64)(R9), F31; \
+	VFMLA V0.S4, V2.S4, V31.S4; \
+	FMOVQ (off+80)(R9), F2; \
+	VFMLA V0.S4, V31.S4, V2.S4; \
+	FMOVQ (off+96)(R9), F31; \
+	VFMLA V0.S4, V2.S4, V31.S4; \
+	FMOVQ (off+112)(R9), F2; \
+	VFMLA V0.S4, V31.S4, V2.S4; \
+	FMUL_S4(0, 0, 4); \
+	VMOV V0.B16, V28.B16; \
+	VFMLA V2.S4, V4.S4, V28.S4; \
+	VMOV V28.B16, V2.B16
+
+// EXP_OF is e to the power of v0.
+#define EXP_OF(off, v, off2, off3, v2, v3, v4, v5) \
+	FCMGT_S4(0, off, 26); \
+	VBIT V26.B16, v.B16, V0.B16; \
+	FMOVQ off2(R9), F1; \
+	FCMGT_S4(1, 0, 28); \
+	VBIT V28.B16, V1.B16, V0.B16; \
+	REDUCE_LN2(off3, (off+2), v2, v3, v4); \
+	FADD_S4((off+5), 2, 0); \
+	SSHR_S4(1, 1, 3); \
+	VSUB V3.S4, V1.S4, V1.S4; \
+	VADD v5.S4, V1.S4, V1.S4; \
+	VSHL $23, V1.S4, V1.S4; \
+	FMUL_S4(1, 0, 0); \
+	VADD v5.S4, V3.S4, V3.S4; \
+	VSHL $23, V3.S4, V3.S4; \
+	FMUL_S4(3, 0, 0); \
+	VBIT V26.B16, v.B16, V0.B16
 
 // EXPM1_OF_V2 is e to the power of v0, minus 1.
 #define EXPM1_OF_V2(off, v, v2, v3, v4) \

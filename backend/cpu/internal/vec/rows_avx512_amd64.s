@@ -234,8 +234,7 @@ group:
 
 // EXP_OF is e to the power of v0.
 #define EXP_OF \
-	VCMPPS.BCST $1, rows<>+12(SB), Z0, K2; \
-	VBLENDMPS.BCST rows<>+0(SB), Z0, K2, Z0; \
+	VCMPPS.BCST $5, rows<>+12(SB), Z0, K2; \
 	VBROADCASTSS rows<>+16(SB), Z1; \
 	VMINPS Z0, Z1, Z0; \
 	VBROADCASTSS rows<>+20(SB), Z1; \
@@ -253,8 +252,7 @@ group:
 	VMULPS Z0, Z0, Z4; \
 	VFMADD213PS Z0, Z4, Z2; \
 	VADDPS.BCST rows<>+60(SB), Z2, Z0; \
-	VSCALEFPS Z3, Z0, Z0; \
-	VBLENDMPS.BCST rows<>+0(SB), Z0, K2, Z0
+	VSCALEFPS.Z Z3, Z0, K2, Z0
 
 // softmaxRows: for rows r, dst[r] = softmax(x[r]) of n elements, at most a vector
 // func softmaxRowsAVX512(dst, x unsafe.Pointer, n, rows int)

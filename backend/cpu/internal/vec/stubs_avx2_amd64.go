@@ -161,9 +161,6 @@ func erfAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func expAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
-func expAddAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
-
-//go:noescape
 func expm1AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
@@ -309,9 +306,6 @@ func mulF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 //go:noescape
 func mulBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func expSumAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int) float64
 
 //go:noescape
 func tanhAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)

@@ -170,9 +170,6 @@ func erfAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func expAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
-func expAddAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
-
-//go:noescape
 func expm1AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
@@ -318,9 +315,6 @@ func mulF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 //go:noescape
 func mulBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func expSumAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int) float64
 
 //go:noescape
 func tanhAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)

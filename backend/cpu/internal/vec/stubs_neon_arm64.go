@@ -161,9 +161,6 @@ func erfNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func expNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
-func expAddNEON(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
-
-//go:noescape
 func expm1NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
@@ -309,9 +306,6 @@ func mulF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 //go:noescape
 func mulBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func expSumNEON(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int) float64
 
 //go:noescape
 func tanhNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)

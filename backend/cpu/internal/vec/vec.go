@@ -65,7 +65,6 @@ type Set struct {
 	AddScalar, SubScalar                 Scalar
 	MulScalar, DivScalar                 Scalar
 	ScalarSub, ScalarDiv                 Scalar // s-a, s/a
-	ExpAdd                               Scalar // exp(a+s)
 
 	Lerp, LerpSquare             Chain     // a+(b-a)·s, a+(b²-a)·s
 	LerpFlush, LerpSquareFlush   Chain     // the same +t-t
@@ -91,9 +90,6 @@ type Set struct {
 		GeluGrad        Binary
 		GeluRows        func(d unsafe.Pointer, ld, rows, n int)
 	}
-
-	// ExpSum is ExpAdd and returns the sum.
-	ExpSum func(dst, a []float32, s float32) float64
 
 	IsFinite                         Test
 	Equal, NotEqual, Less, LessEqual Compare
@@ -225,8 +221,7 @@ func (l *loops) set(lanes int) *Set {
 		Maximum: binary(l.maximum), Minimum: binary(l.minimum),
 		AddScalar: scalar(l.addScalar), SubScalar: scalar(l.subScalar), ScalarSub: scalar(l.scalarSub),
 		MulScalar: scalar(l.mulScalar), DivScalar: scalar(l.divScalar), ScalarDiv: scalar(l.scalarDiv),
-		ExpAdd: scalar(l.expAdd),
-		Lerp:   chain(l.lerp), LerpSquare: chain(l.lerpSquare), LerpFlush: chain(l.lerpFlush), LerpSquareFlush: chain(l.lerpSquareFlush),
+		Lerp: chain(l.lerp), LerpSquare: chain(l.lerpSquare), LerpFlush: chain(l.lerpFlush), LerpSquareFlush: chain(l.lerpSquareFlush),
 		Blend: chain(l.blend), BlendSquare: chain(l.blendSquare), BlendSub: chain(l.blendSub),
 		AddScaled: chain(l.addScaled), SubScaled: chain(l.subScaled), RootStep: slowChain(l.rootStep), RootStepInside: slowChain(l.rootStepInside),
 		Moments: func(m, v, w, g []float32, s, t, u, x, y, z float32) {
@@ -235,9 +230,6 @@ func (l *loops) set(lanes int) *Set {
 		},
 		AddF16: binary(l.addF16), SubF16: binary(l.subF16), MulF16: binary(l.mulF16),
 		AddBF16: binary(l.addBF16), SubBF16: binary(l.subBF16), MulBF16: binary(l.mulBF16),
-		ExpSum: func(dst, a []float32, s float32) float64 {
-			return l.expSum(data(dst), data(a[:len(dst)]), s, len(dst))
-		},
 		IsFinite: func(dst []byte, a []float32) { l.isFinite(data(dst), data(a[:len(dst)]), len(dst)) },
 		Equal:    compare(l.equal), NotEqual: compare(l.notEqual), Less: compare(l.less), LessEqual: compare(l.lessEqual),
 		Where: func(dst []float32, c []byte, a, b []float32) {

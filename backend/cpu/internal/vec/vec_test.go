@@ -252,14 +252,6 @@ func TestBinary(t *testing.T) {
 				{"DivScalar", s.DivScalar, 0, func(x float32) float64 { return float64(x / v) }},
 				{"ScalarSub", s.ScalarSub, 0, func(x float32) float64 { return float64(v - x) }},
 				{"ScalarDiv", s.ScalarDiv, 0, func(x float32) float64 { return float64(v / x) }},
-				{"ExpSum", func(dst, a []float32, v float32) {
-					sum := s.ExpSum(dst, a, v)
-					// In another order.
-					if want := s.Sum(dst); math.Abs(sum-want) > 1e-12*want && (sum == sum || want == want) {
-						t.Errorf("ExpSum of %d elements returns %v, want %v", len(dst), sum, want)
-					}
-				}, 2, func(x float32) float64 { return math.Exp(float64(x + v)) }},
-				{"ExpAdd", s.ExpAdd, 2, func(x float32) float64 { return math.Exp(float64(x + v)) }},
 			} {
 				checkLoop(t, c.name, c.ulps, a,
 					func(dst []float32, at int) { c.f(dst, a[at:at+len(dst)], v) },

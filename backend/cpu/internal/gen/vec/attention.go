@@ -173,9 +173,9 @@ func weigh(half bool) func(a *emitter) {
 			a.storeScore(size, 0, fmt.Sprintf("%d(SI)(AX*%d)", 16*size*u, size))
 		})
 		a.scoreFill(size, "SI")
-		a.op("VADDPS", reg(9), reg(8), reg(8))
-		a.op("VADDPS", reg(11), reg(10), reg(10))
-		a.op("VADDPS", reg(10), reg(8), reg(8))
+		for u := range reg(3) { // as sums of passes
+			a.op("VADDPS", 9+u, reg(8), reg(8))
+		}
 		across(a, "VADDPS", 8, 9)
 		a.op("VMOVSS", "X8", "(R13)")
 		a.op("ADDQ", "R8", "SI")

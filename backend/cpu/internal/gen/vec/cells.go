@@ -278,7 +278,7 @@ func sigmoidCoarse(a *emitter) {
 func sigmoidCoarseBody(a *emitter) {
 	a.op("VMULPS", num(-1.44269504088896341), reg(0), reg(0))
 	a.op("VREDUCEPS", 1, reg(0), reg(1)) // the fraction, x - floor(x)
-	horner(a, 1, 2, powers13...)
+	horner(a, 1, 2, 7.70673007e-2, 2.27644712e-1, 6.95116878e-1, 1)
 	a.op("VSCALEFPS", reg(0), reg(2), reg(1))
 	a.op("VADDPS", num(1), reg(1), reg(1))
 	a.op("VRCP14PS", reg(1), reg(0))

@@ -18,11 +18,10 @@ func files() map[string][]*kernel {
 			unary("sin", "dst[i] = sin a[i], of no great number", f32, f32, trig(0)),
 			unary("cos", "dst[i] = cos a[i], of no great number", f32, f32, trig(1)),
 		},
-		"fold":    foldKernels("", f32),
-		"fold16":  foldKernels("F16", f16),
-		"foldbf":  foldKernels("BF16", bf16),
-		"softmax": {expSum(fold64())},
-		"lowp":    append(lowPrecisionKernels("F16", f16), lowPrecisionKernels("BF16", bf16)...),
+		"fold":   foldKernels("", f32),
+		"fold16": foldKernels("F16", f16),
+		"foldbf": foldKernels("BF16", bf16),
+		"lowp":   append(lowPrecisionKernels("F16", f16), lowPrecisionKernels("BF16", bf16)...),
 	}
 }
 
@@ -365,34 +364,6 @@ func foldKernels(suffix string, from elem) []*kernel {
 		fold("infinities", "ret += a[i] - a[i]: 0, or NaN unless all are finite", foldInf(),
 			join32(from, "INFINITIES", "VADDPS", func(a *emitter, r reg) { a.op("VPXOR", r, r, r) }, infinities),
 			func(a *emitter) { infinities(a, 4) }),
-	}
-}
-
-// expSum is a step of softmax: it stores the exponentials and adds them. Missing elements are
-// -∞ and add 0.
-func expSum(sums fold) *kernel {
-	sums.neutral = minusInf
-	before, after := sums.before, sums.after
-	sums.before = func(a *emitter) {
-		before(a)
-		a.op("VMOVUPS", reg(4), reg(6)) // exp needs 4
-	}
-	sums.after = func(a *emitter) {
-		a.op("VMOVUPS", reg(6), reg(4))
-		after(a)
-	}
-	return &kernel{
-		name: "expSum", doc: "dst[i] = e to the power of a[i] + s; ret += float64(dst[i])", folds: &sums,
-		params: []param{{name: "dst"}, {name: "a"}, {name: "s", scalar: true}},
-		body: func(a *emitter) {
-			a.load(1, 0)
-			a.op("VADDPS", scalarReg, reg(0), reg(0))
-			exp(a)
-			a.store(0)
-			widen(a)
-			a.op("VADDPD", reg(1), reg(6), reg(6))
-			a.op("VADDPD", reg(2), reg(5), reg(5))
-		},
 	}
 }
 

@@ -92,12 +92,20 @@ func exp(a *emitter) {
 }
 
 func expBody(a *emitter) {
-	a.cmp(lt, 0, num(-104), 1)
-	a.blend(1, 0, bits(0), 0)
+	if a.wide {
+		a.cmp(notLess, 0, num(-104), 1)
+	} else {
+		a.cmp(lt, 0, num(-104), 1)
+		a.blend(1, 0, bits(0), 0)
+	}
 	a.op("VMOVUPS", num(90), reg(1))
 	a.op("VMINPS", reg(0), reg(1), reg(0)) // a NaN stays, as the second operand
 	reduce(a)
 	a.op("VADDPS", num(1), reg(2), reg(0))
+	if a.wide {
+		a.op("VSCALEFPS.Z", reg(3), reg(0), mask(1), reg(0))
+		return
+	}
 	power(a, 0)
 	a.blend(1, 0, bits(0), 0)
 }
@@ -157,10 +165,6 @@ func logOfBody(a *emitter) {
 func expKernels() []*kernel {
 	return []*kernel{
 		unary("exp", "dst[i] = e to the power of a[i]", f32, f32, exp),
-		withScalar("expAdd", "dst[i] = e to the power of a[i] + s", func(a *emitter) {
-			a.op("VADDPS", scalarReg, reg(0), reg(0))
-			exp(a)
-		}),
 		unary("expm1", "dst[i] = e to the power of a[i], minus 1", f32, f32, func(a *emitter) {
 			a.op("VMOVUPS", reg(0), reg(7))
 			clamp(a, -20, 88.9)

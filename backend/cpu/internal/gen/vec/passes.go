@@ -329,43 +329,43 @@ func (a *emitter) upper(from reg) {
 	}, "v", from)
 }
 
-// exp2 computes 2 to the power of register 0 in register 0, and 0 below -126, where results
-// are subnormal, and changes 1 to 3 and mask 1. The polynomials have minimal relative error
-// (Remez).
+// exp2 computes 2 to the power of register 0, which is not +∞, in register 0, and 0 below -126, where
+// results are subnormal, and changes 1 to 3 and mask 1. Bits are the same on every level: the
+// nearest whole number is the exponent, and the rest, from -1/2 to 1/2, goes through a polynomial.
 func exp2(a *emitter) { exp2By(a, powers23) }
 
-// Coefficients of 2 to the power of numbers in [0, 1), by the negative exponent of
-// the relative error's bound.
+// Coefficients of 2 to the power of numbers in [-1/2, 1/2], by the negative exponent of the
+// relative error's bound: a fit by reweighted least squares, coefficient by coefficient from the
+// lowest power up, each rounded to float32 before the higher ones are fitted. 2 to the power of 0
+// is 1. Package lanes has powers23, too.
 var (
-	powers23 = []num{1.8671300698700148e-3, 9.017030322458968e-3, 5.579991310372466e-2, 2.4016445015509363e-1, 6.931513118046009e-1, 1}
-	powers18 = []num{1.342668553e-2, 5.22424722e-2, 2.412802057e-1, 6.930448448e-1, 1}
-	powers13 = []num{7.70673007e-2, 2.27644712e-1, 6.95116878e-1, 1}
+	powers23 = []num{1.3269535265862942e-3, 9.671292267739773e-3, 5.55071085691452e-2, 2.4022246897220612e-1, 6.931470036506653e-1, 1}
+	powers18 = []num{9.58317331969738e-3, 5.59065118432045e-2, 2.402409166097641e-1, 6.931241750717163e-1, 1}
+	powers13 = []num{5.500904470682144e-2, 2.4221095442771912e-1, 6.932829022407532e-1, 1}
 )
 
-// exp2By is exp2 with a polynomial for AVX-512.
+// exp2By is exp2 with a polynomial.
 func exp2By(a *emitter, powers []num) {
 	a.block(fmt.Sprintf("EXP2_%d", len(powers)), func() { exp2ByBody(a, powers) })
 }
 
 func exp2ByBody(a *emitter, powers []num) {
 	if a.wide {
-		// 2 to the power of the fraction; the instruction for the whole part rounds down
-		// itself. Infinities have the fraction 0, and NaNs stay.
-		const notLess = 5
 		a.cmp(notLess, 0, num(-126), 1)
-		a.op("VREDUCEPS", 1, reg(0), reg(1))
-		horner(a, 1, 2, powers...)
-		a.op("VSCALEFPS.Z", reg(0), reg(2), mask(1), reg(0))
-		return
+	} else {
+		a.cmp(lt, 0, num(-126), 1)
+		a.op("VMOVUPS", num(128), reg(1))
+		a.op("VMINPS", reg(0), reg(1), reg(0)) // a NaN stays, as the second operand
 	}
-	a.cmp(lt, 0, num(-126), 1)
-	a.op("VMOVUPS", num(129), reg(1))
-	a.op("VMINPS", reg(0), reg(1), reg(0)) // a NaN stays, as the second operand
 	a.round(0, 0, 1)
 	a.op("VSUBPS", reg(1), reg(0), reg(0))
-	horner(a, 0, 2, 1.5403530393381606e-4, 1.3333558146428443e-3, 9.6181291076284771e-3, 5.5504108664821580e-2, 2.4022650695910071e-1, 6.9314718055994531e-1, 1)
+	horner(a, 0, 2, powers...)
+	if a.wide {
+		a.op("VSCALEFPS.Z", reg(1), reg(2), mask(1), reg(0))
+		return
+	}
 	a.op("VCVTPS2DQ", reg(1), reg(1))
-	a.op("VMOVUPS", reg(2), reg(0))
-	power(a, 0)
+	a.op("VPSLLD", 23, reg(1), reg(1))
+	a.op("VPADDD", reg(1), reg(2), reg(0)) // a NaN stays one: its whole number has no lower bits
 	a.blend(1, 0, bits(0), 0)
 }

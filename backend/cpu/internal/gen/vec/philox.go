@@ -59,7 +59,7 @@ func philox16(a *emitter) {
 	})
 }
 
-// notLess is the comparison of VPCMPUW.
+// notLess is a comparison of VPCMPUW, and of VCMPPS, true also for NaNs, with AVX-512.
 const notLess = 5
 
 // philoxAtLeast compares the 16-bit halves of words with a bound: true if they are at least
