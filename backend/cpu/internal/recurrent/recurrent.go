@@ -83,11 +83,17 @@ func (f *arithmetic[T]) oneLess(y, x, t []T) {
 // cellsOf returns the assembly that computes a whole cell, for rows of units. It is
 // empty for float64 and for rows that are not whole vectors.
 func cellsOf(d dtype.DType, units int) vec.Cells {
-	v := vec.Current()
+	v := vec.Native()
 	if v == nil || units%v.CellLanes != 0 {
 		return vec.Cells{}
 	}
-	switch {
+	switch common := &v.Common; {
+	case isa.PortableBits() && d == dtype.Float32:
+		return common.CellsF32
+	case isa.PortableBits() && d == dtype.Float16:
+		return common.CellsF16
+	case isa.PortableBits() && d == dtype.BFloat16:
+		return common.CellsBF16
 	case d == dtype.Float32:
 		return v.CellsF32
 	case d == dtype.Float16:

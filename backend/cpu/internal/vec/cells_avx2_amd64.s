@@ -112,6 +112,9 @@ loop: \
 	VPAND cells<>+0(SB), Y7, Y7; \
 	VPOR Y7, Y0, Y0
 
+// CELL_ADD_PRODUCT adds x·y, rounded once or, with common bits, twice.
+#define CELL_ADD_PRODUCT(x, y, to, t) VFMADD231PS Y10, y, Y0
+
 // LSTM_CELL is a vector of an LSTM's step.
 #define LSTM_CELL(store, size) \
 	LOAD_ELEMENTS_F32((DI)(AX*4), Y0); \
@@ -128,7 +131,7 @@ loop: \
 	VMOVUPS Y0, Y11; \
 	LOAD_ELEMENTS_F32((R9)(AX*4), Y0); \
 	VMULPS Y9, Y0, Y0; \
-	VFMADD231PS Y10, Y8, Y0; \
+	CELL_ADD_PRODUCT(Y10, Y8, Y0, Y1); \
 	VMOVUPS Y0, Y12; \
 	store(Y8, (R11)(AX*size), X8, Y8, 8); \
 	store(Y9, (R12)(AX*size), X9, Y9, 9); \
@@ -185,8 +188,8 @@ TEXT ·lstmBF16AVX2(SB), NOSPLIT, $0-24
 	CELL_REST
 	CELL_END
 
-// TANH_GRAD multiplies y by 1-x², the derivative of tanh with result x.
-#define TANH_GRAD(x) \
+// CELL_TANH_GRAD multiplies y by 1-x², the derivative of tanh with result x.
+#define CELL_TANH_GRAD(x, y, t) \
 	VMOVUPS cells<>+448(SB), Y1; \
 	VFNMADD231PS x, x, Y1; \
 	VMULPS Y1, Y7, Y7
@@ -205,7 +208,7 @@ TEXT ·lstmBF16AVX2(SB), NOSPLIT, $0-24
 	load((R8)(AX*size), Y5); \
 	LOAD_ELEMENTS_F32((R11)(AX*4), Y6); \
 	VMULPS Y5, Y6, Y7; \
-	TANH_GRAD(Y0); \
+	CELL_TANH_GRAD(Y0, Y7, Y1); \
 	LOAD_ELEMENTS_F32((R12)(AX*4), Y8); \
 	VADDPS Y7, Y8, Y8; \
 	VMULPS Y0, Y6, Y6; \
@@ -216,7 +219,7 @@ TEXT ·lstmBF16AVX2(SB), NOSPLIT, $0-24
 	VMULPS Y3, Y8, Y6; \
 	SIGMOID_GRAD(Y0, Y6); \
 	VMULPS Y0, Y8, Y7; \
-	TANH_GRAD(Y3); \
+	CELL_TANH_GRAD(Y3, Y7, Y1); \
 	store(Y6, (R13)(AX*size), X6, Y6, 6); \
 	store(Y7, (CX)(AX*size), X7, Y7, 7); \
 	load((SI)(AX*size), Y0); \
@@ -269,6 +272,9 @@ TEXT ·lstmGradBF16AVX2(SB), NOSPLIT, $0-24
 	POINT_OPERAND(R13, 128); \
 	POINT_OPERAND(BX, 144)
 
+// CELL_BLEND_STATES is d·by + to, rounded once or, with common bits, twice.
+#define CELL_BLEND_STATES(to, by, d) VFMADD213PS Y0, Y8, Y5
+
 // GRU_CELL is a vector of a GRU's step.
 #define GRU_CELL(load, size, store) \
 	LOAD_ELEMENTS_F32((DI)(AX*4), Y0); \
@@ -279,11 +285,11 @@ TEXT ·lstmGradBF16AVX2(SB), NOSPLIT, $0-24
 	VMOVUPS Y0, Y9; \
 	LOAD_ELEMENTS_F32((R8)(AX*4), Y10); \
 	LOAD_ELEMENTS_F32((DX)(AX*4), Y0); \
-	VFMADD231PS Y10, Y9, Y0; \
+	CELL_ADD_PRODUCT(Y10, Y9, Y0, Y1); \
 	CELL_TANH; \
 	load((R9)(AX*size), Y5); \
 	VSUBPS Y0, Y5, Y5; \
-	VFMADD213PS Y0, Y8, Y5; \
+	CELL_BLEND_STATES(Y0, Y8, Y5); \
 	store(Y8, (R10)(AX*size), X8, Y8, 8); \
 	store(Y9, (R11)(AX*size), X9, Y9, 9); \
 	store(Y0, (R12)(AX*size), X0, Y0, 0); \
@@ -341,7 +347,7 @@ TEXT ·gruBF16AVX2(SB), NOSPLIT, $0-24
 	VMOVUPS cells<>+448(SB), Y7; \
 	VSUBPS Y0, Y7, Y7; \
 	VMULPS Y5, Y7, Y7; \
-	TANH_GRAD(Y4); \
+	CELL_TANH_GRAD(Y4, Y7, Y1); \
 	load((SI)(AX*size), Y8); \
 	VMULPS Y8, Y7, Y9; \
 	load((R8)(AX*size), Y10); \

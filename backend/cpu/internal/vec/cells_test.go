@@ -88,6 +88,14 @@ func TestCells(t *testing.T) {
 		}{
 			"float32": {dtype.Float32, s.CellsF32}, "float16": {dtype.Float16, s.CellsF16}, "bfloat16": {dtype.BFloat16, s.CellsBF16},
 		}
+		if s.Common.CellsF32.LSTM != nil {
+			for d, c := range map[dtype.DType]Cells{dtype.Float32: s.Common.CellsF32, dtype.Float16: s.Common.CellsF16, dtype.BFloat16: s.Common.CellsBF16} {
+				types["common "+d.String()] = struct {
+					d dtype.DType
+					c Cells
+				}{d, c}
+			}
+		}
 		if s.CellsConvertBF16.LSTM != nil && cpu.X86.HasAVX512BF16 {
 			types["converted bfloat16"] = struct {
 				d dtype.DType

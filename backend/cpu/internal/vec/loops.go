@@ -272,34 +272,58 @@ type loops struct {
 	weighBF16 func(x unsafe.Pointer, ld, n, all, rows int, top, sum, s unsafe.Pointer)
 	// i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
 	lstm func(p unsafe.Pointer, rows, n int)
+	// i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored; functions are those of package vec, and every operation rounds
+	lstmCommon func(p unsafe.Pointer, rows, n int)
 	// i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
 	lstmF16 func(p unsafe.Pointer, rows, n int)
+	// i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored; functions are those of package vec, and every operation rounds
+	lstmCommonF16 func(p unsafe.Pointer, rows, n int)
 	// i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
 	lstmBF16 func(p unsafe.Pointer, rows, n int)
+	// i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored; functions are those of package vec, and every operation rounds
+	lstmCommonBF16 func(p unsafe.Pointer, rows, n int)
 	// i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
 	lstmConvertBF16 func(p unsafe.Pointer, rows, n int)
 	// dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
 	lstmGrad func(p unsafe.Pointer, rows, n int)
+	// dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f; functions are those of package vec, and every operation rounds
+	lstmGradCommon func(p unsafe.Pointer, rows, n int)
 	// dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
 	lstmGradF16 func(p unsafe.Pointer, rows, n int)
+	// dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f; functions are those of package vec, and every operation rounds
+	lstmGradCommonF16 func(p unsafe.Pointer, rows, n int)
 	// dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
 	lstmGradBF16 func(p unsafe.Pointer, rows, n int)
+	// dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f; functions are those of package vec, and every operation rounds
+	lstmGradCommonBF16 func(p unsafe.Pointer, rows, n int)
 	// dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
 	lstmGradConvertBF16 func(p unsafe.Pointer, rows, n int)
 	// z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
 	gru func(p unsafe.Pointer, rows, n int)
+	// z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored; functions are those of package vec, and every operation rounds
+	gruCommon func(p unsafe.Pointer, rows, n int)
 	// z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
 	gruF16 func(p unsafe.Pointer, rows, n int)
+	// z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored; functions are those of package vec, and every operation rounds
+	gruCommonF16 func(p unsafe.Pointer, rows, n int)
 	// z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
 	gruBF16 func(p unsafe.Pointer, rows, n int)
+	// z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored; functions are those of package vec, and every operation rounds
+	gruCommonBF16 func(p unsafe.Pointer, rows, n int)
 	// z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
 	gruConvertBF16 func(p unsafe.Pointer, rows, n int)
 	// pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
 	gruGrad func(p unsafe.Pointer, rows, n int)
+	// pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q; functions are those of package vec, and every operation rounds
+	gruGradCommon func(p unsafe.Pointer, rows, n int)
 	// pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
 	gruGradF16 func(p unsafe.Pointer, rows, n int)
+	// pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q; functions are those of package vec, and every operation rounds
+	gruGradCommonF16 func(p unsafe.Pointer, rows, n int)
 	// pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
 	gruGradBF16 func(p unsafe.Pointer, rows, n int)
+	// pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q; functions are those of package vec, and every operation rounds
+	gruGradCommonBF16 func(p unsafe.Pointer, rows, n int)
 	// pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
 	gruGradConvertBF16 func(p unsafe.Pointer, rows, n int)
 	// for rows r and columns i < n, acc[i] += float64(x[r*stride+i]); 16-bit floats in fours, added in float32

@@ -59,10 +59,19 @@ func weighBF16AVX512(x unsafe.Pointer, ld, n, all, rows int, top, sum, s unsafe.
 func lstmAVX512(p unsafe.Pointer, rows, n int)
 
 //go:noescape
+func lstmCommonAVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
 func lstmF16AVX512(p unsafe.Pointer, rows, n int)
 
 //go:noescape
+func lstmCommonF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
 func lstmBF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmCommonBF16AVX512(p unsafe.Pointer, rows, n int)
 
 //go:noescape
 func lstmConvertBF16AVX512(p unsafe.Pointer, rows, n int)
@@ -71,10 +80,19 @@ func lstmConvertBF16AVX512(p unsafe.Pointer, rows, n int)
 func lstmGradAVX512(p unsafe.Pointer, rows, n int)
 
 //go:noescape
+func lstmGradCommonAVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
 func lstmGradF16AVX512(p unsafe.Pointer, rows, n int)
 
 //go:noescape
+func lstmGradCommonF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
 func lstmGradBF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmGradCommonBF16AVX512(p unsafe.Pointer, rows, n int)
 
 //go:noescape
 func lstmGradConvertBF16AVX512(p unsafe.Pointer, rows, n int)
@@ -83,10 +101,19 @@ func lstmGradConvertBF16AVX512(p unsafe.Pointer, rows, n int)
 func gruAVX512(p unsafe.Pointer, rows, n int)
 
 //go:noescape
+func gruCommonAVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
 func gruF16AVX512(p unsafe.Pointer, rows, n int)
 
 //go:noescape
+func gruCommonF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
 func gruBF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruCommonBF16AVX512(p unsafe.Pointer, rows, n int)
 
 //go:noescape
 func gruConvertBF16AVX512(p unsafe.Pointer, rows, n int)
@@ -95,10 +122,19 @@ func gruConvertBF16AVX512(p unsafe.Pointer, rows, n int)
 func gruGradAVX512(p unsafe.Pointer, rows, n int)
 
 //go:noescape
+func gruGradCommonAVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
 func gruGradF16AVX512(p unsafe.Pointer, rows, n int)
 
 //go:noescape
+func gruGradCommonF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
 func gruGradBF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruGradCommonBF16AVX512(p unsafe.Pointer, rows, n int)
 
 //go:noescape
 func gruGradConvertBF16AVX512(p unsafe.Pointer, rows, n int)

@@ -84,11 +84,14 @@ type Set struct {
 	// GeluRows is Gelu in place for the first n elements of rows, which are ld bytes apart.
 	GeluRows func(d unsafe.Pointer, ld, rows, n int)
 	// Common is functions with the same bits on every level. Those of Set with these names have
-	// other bits on AVX-512, where they look up polynomials.
+	// other bits on AVX-512.
 	Common struct {
 		NormalCDF, Gelu Unary
 		GeluGrad        Binary
 		GeluRows        func(d unsafe.Pointer, ld, rows, n int)
+		// CellsF32, CellsF16 and CellsBF16 have the bits of Tanh, Sigmoid and the arithmetic in
+		// loops of their own. They are empty where a register is narrower than a cache line.
+		CellsF32, CellsF16, CellsBF16 Cells
 	}
 
 	IsFinite                         Test
@@ -356,6 +359,9 @@ func (l *loops) set(lanes int) *Set {
 	l.scores(s)
 	l.stats(s)
 	c := &s.Common
+	c.CellsF32 = cellsOf(l.lstmCommon, l.lstmGradCommon, l.gruCommon, l.gruGradCommon)
+	c.CellsF16 = cellsOf(l.lstmCommonF16, l.lstmGradCommonF16, l.gruCommonF16, l.gruGradCommonF16)
+	c.CellsBF16 = cellsOf(l.lstmCommonBF16, l.lstmGradCommonBF16, l.gruCommonBF16, l.gruGradCommonBF16)
 	c.NormalCDF, c.Gelu, c.GeluGrad = s.NormalCDF, s.Gelu, s.GeluGrad
 	c.GeluRows = func(d unsafe.Pointer, ld, rows, n int) {
 		for i := range rows {

@@ -37,13 +37,21 @@ func init() {
 		}{{"", f32, false}, {"F16", f16, false}, {"BF16", bf16, false}, {"ConvertBF16", bf16, true}} {
 			special["cells"] = append(special["cells"], function{
 				signature: "(p unsafe.Pointer, rows, n int)", args: 24, name: c.name + e.suffix, doc: c.doc, wide: e.convert,
-				write: func(a *emitter) { c.write(a, e.elem, e.convert) },
+				write: func(a *emitter) { c.write(a, e.elem, e.convert, false) },
 			})
+			if !e.convert {
+				special["cells"] = append(special["cells"], function{
+					signature: "(p unsafe.Pointer, rows, n int)", args: 24, name: c.name + "Common" + e.suffix, doc: c.doc + "; functions are those of package vec, and every operation rounds", wide: true,
+					write: func(a *emitter) { c.write(a, e.elem, false, true) },
+				})
+			}
 		}
 	}
 }
 
-func (c cell) write(a *emitter, stored elem, convert bool) {
+// write writes a cell. With common its bits are those of functions and arithmetic in loops of
+// their own.
+func (c cell) write(a *emitter, stored elem, convert, common bool) {
 	at := map[string]int{}
 	elems := make([]elem, len(c.operands))
 	for i, name := range c.operands {
@@ -88,7 +96,7 @@ func (c cell) write(a *emitter, stored elem, convert bool) {
 				"from", from, "to", address(i), "x", fmt.Sprintf("X%d", from), "y", fmt.Sprintf("Y%d", from), "n", int(from))
 		},
 	}
-	a.k, a.rest, a.coarse = &kernel{}, false, stored == bf16
+	a.k, a.rest, a.coarse, a.common = &kernel{}, false, stored == bf16 && !common, common
 	if a.wide { // mask of the last vector
 		a.block("CELL_MASK", func() {
 			a.op("MOVQ", "n+16(FP)", "CX")
@@ -129,10 +137,10 @@ func (c cell) write(a *emitter, stored elem, convert bool) {
 		if convert {
 			kind = "CONVERT_BF16"
 		}
-		coarse := map[bool]string{true: "_COARSE"}[a.wide && a.coarse]
 		a.block(macroName(c.name)+"_CELL", func() { c.body(a, v) },
 			"load", "LOAD_ELEMENTS_"+loads, "store", "STORE_ELEMENTS_"+kind+rest(), "size", stored.size(),
-			"sigmoid", "CELL_SIGMOID"+coarse, "tanh", "CELL_TANH"+coarse,
+			"sigmoid", a.cellMacro("SIGMOID"), "tanh", a.cellMacro("TANH"), "tanhGrad", a.roundedMacro("TANH_GRAD"),
+			"addProduct", a.roundedMacro("ADD_PRODUCT"), "blend", a.roundedMacro("BLEND_STATES"),
 			"loadF32", "LOAD_ELEMENTS_F32"+rest(), "storeF32", "STORE_ELEMENTS_F32"+rest())
 	}
 	body()
@@ -215,12 +223,28 @@ func (a *emitter) upperPlaces() string {
 // |x| < 20, within 12 above, and not below e⁻⁸⁷: 2 to the power of fractions of
 // ±½ goes through a polynomial within 2⁻²³ (Remez).
 func sigmoidOf(a *emitter) {
-	a.macro("CELL_SIGMOID"+map[bool]string{true: "_COARSE"}[a.wide && a.coarse], func() { sigmoidOfBody(a) })
+	a.macro(a.cellMacro("SIGMOID"), func() { sigmoidOfBody(a) })
+}
+
+// cellMacro returns the macro of a function as precise as the cell is.
+func (a *emitter) cellMacro(name string) string {
+	switch {
+	case a.wide && a.common:
+		return "COMMON_" + name
+	case a.wide && a.coarse:
+		return "CELL_" + name + "_COARSE"
+	}
+	return "CELL_" + name
+}
+
+// roundedMacro returns the macro of an operation that rounds once, or twice for common bits.
+func (a *emitter) roundedMacro(name string) string {
+	return "CELL_" + name + map[bool]string{true: "_ROUNDED"}[a.common]
 }
 
 func sigmoidOfBody(a *emitter) {
 	switch {
-	case !a.wide:
+	case !a.wide || a.common:
 		sigmoid(a)
 		return
 	case a.coarse:
@@ -247,12 +271,12 @@ func sigmoidOfBody(a *emitter) {
 // With AVX-512 it is within 4 units in the last place: a quotient of odd and
 // even polynomials, those of the library Eigen.
 func tanhOf(a *emitter) {
-	a.macro("CELL_TANH"+map[bool]string{true: "_COARSE"}[a.wide && a.coarse], func() { tanhOfBody(a) })
+	a.macro(a.cellMacro("TANH"), func() { tanhOfBody(a) })
 }
 
 func tanhOfBody(a *emitter) {
 	switch {
-	case !a.wide:
+	case !a.wide || a.common:
 		tanh(a)
 		return
 	case a.coarse:
@@ -303,13 +327,44 @@ func tanhCoarseBody(a *emitter) {
 
 // oneLess is y·(1-x²), the gradient y through a tanh whose result is x.
 func oneLess(a *emitter, x, y, t reg) {
-	a.block("TANH_GRAD", func() { oneLessBody(a, x, y, t) }, "x", x, "y", y, "t", t)
+	a.macro(a.roundedMacro("TANH_GRAD"), func() { oneLessBody(a, x, y, t) }, "x", x, "y", y, "t", t)
 }
 
 func oneLessBody(a *emitter, x, y, t reg) {
+	if a.common { // -x² + 1
+		a.op("VMULPS", x, x, t)
+		a.op("VPXOR", bits(signBit), t, t)
+		a.op("VADDPS", num(1), t, t)
+		a.op("VMULPS", t, y, y)
+		return
+	}
 	a.op("VMOVUPS", num(1), t)
 	a.op("VFNMADD231PS", x, x, t)
 	a.op("VMULPS", t, y, y)
+}
+
+// addProduct adds x·y to a register, and may change t.
+func addProduct(a *emitter, x, y, to, t reg) {
+	a.macro(a.roundedMacro("ADD_PRODUCT"), func() {
+		if a.common {
+			a.op("VMULPS", x, y, t)
+			a.op("VADDPS", t, to, to)
+			return
+		}
+		a.op("VFMADD231PS", x, y, to)
+	}, "x", x, "y", y, "to", to, "t", t)
+}
+
+// blendStates is d = d·by + to.
+func blendStates(a *emitter, to, by, d reg) {
+	a.macro(a.roundedMacro("BLEND_STATES"), func() {
+		if a.common {
+			a.op("VMULPS", by, d, d)
+			a.op("VADDPS", to, d, d)
+			return
+		}
+		a.op("VFMADD213PS", to, by, d)
+	}, "to", to, "by", by, "d", d)
 }
 
 // through is y·x·(1-x), the gradient y through a logistic function whose
@@ -342,7 +397,7 @@ func cells() []cell {
 				}
 				at.load("c", 0)
 				a.op("VMULPS", reg(9), reg(0), reg(0))
-				a.op("VFMADD231PS", reg(10), reg(8), reg(0))
+				addProduct(a, 10, 8, 0, 1)
 				a.op("VMOVUPS", reg(0), reg(12))
 				at.store(8, "i")
 				at.store(9, "f")
@@ -399,11 +454,11 @@ func cells() []cell {
 				a.op("VMOVUPS", reg(0), reg(9))
 				at.load("zq", 10)
 				at.load("zg", 0)
-				a.op("VFMADD231PS", reg(10), reg(9), reg(0))
+				addProduct(a, 10, 9, 0, 1)
 				tanhOf(a)
 				at.load("last", 5)
 				a.op("VSUBPS", reg(0), reg(5), reg(5))
-				a.op("VFMADD213PS", reg(0), reg(8), reg(5))
+				blendStates(a, 0, 8, 5)
 				at.store(8, "z")
 				at.store(9, "r")
 				at.store(0, "g")

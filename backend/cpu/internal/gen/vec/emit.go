@@ -91,6 +91,7 @@ type emitter struct {
 	offset  int      // vectors after the pointers, on arm64
 	rest    bool     // writing the masked part
 	coarse  bool     // functions need only the precision of bfloat16
+	common  bool     // bits are those of functions and arithmetic in loops of their own
 	k       *kernel
 	consts  map[uint32]int
 	order   []uint32
