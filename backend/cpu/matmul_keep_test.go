@@ -27,7 +27,7 @@ func TestKeptOperands(t *testing.T) {
 		for _, c := range []struct {
 			m int
 			d dtype.DType
-		}{{20, dtype.Float32}, {20, dtype.BFloat16}, {20, dtype.Float16}, {2, dtype.Float32}, {3, dtype.BFloat16}} {
+		}{{20, dtype.Float32}, {20, dtype.BFloat16}, {20, dtype.Float16}, {600, dtype.Float32}, {600, dtype.Float16}, {2, dtype.Float32}, {3, dtype.BFloat16}} {
 			m, d := c.m, c.d
 			p := matMulProgram(t, op.Attr{}, d, m, n, k)
 			x, _ := New().Alloc(m * k * d.Size())

@@ -197,7 +197,7 @@ func newProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, dims *dims, leastPa
 		k.strips, k.narrowStrips = set.Strips[kind], set.NarrowStrips[kind]
 	}
 	k.tileEpilogue, k.lowEpilogue = newTileEpilogue(b, v, set, k.N), newLowEpilogue(b, v, set, k.N)
-	if k.batches == 1 && k.m > 1 && k.m <= CacheRows && k.b.size*k.N*k.k >= CacheBytes && backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1]) {
+	if k.batches == 1 && k.m > 1 && k.m <= keptRows && k.b.size*k.N*k.k >= CacheBytes && backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1]) {
 		unkept := *k
 		unkept.settle(b)
 		k.uncached = &unkept
@@ -351,7 +351,8 @@ const (
 	leastPairs     = 3 // elements of an inner dimension, at least, for products on pairs
 	leastConvPairs = 8 // channels of a convolution, at least, for products on pairs
 
-	CacheRows  = 256     // rows of a product, at most: with more rows packing is cheap
+	keptRows   = 2048    // rows of a product, at most, whose packed B is kept: with more rows packing is some 1 % of the time
+	CacheRows  = 256     // rows, at most, of recurrences and convolutions that keep packed kernels
 	CacheBytes = 1 << 16 // of an operand, at least: a smaller one stays in the cache
 )
 
