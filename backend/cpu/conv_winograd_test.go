@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
@@ -17,7 +18,7 @@ import (
 
 // winogradShapes are even and odd sizes, planes, one band and several, several
 // images to a chunk, kernels in passes, padding and cropping, and channels that do
-// not fill a panel.
+// not fill a panel, or only a narrow one.
 var winogradShapes = []struct {
 	name      string
 	x, w      op.Shape
@@ -32,6 +33,8 @@ var winogradShapes = []struct {
 	{"passes", op.Shape{1, 10, 10, 260}, op.Shape{3, 3, 260, 1080}, []int{0, 0}, []int{0, 0}},
 	{"planes", op.Shape{2, 3, 12, 16, 48}, op.Shape{1, 3, 3, 48, 80}, []int{0, 1, 1}, []int{0, 1, 1}},
 	{"wide edges", op.Shape{1, 30, 30, 64}, op.Shape{3, 3, 64, 64}, []int{2, 0}, []int{1, 2}},
+	{"narrow", op.Shape{1, 32, 32, 16}, op.Shape{3, 3, 16, 16}, []int{1, 1}, []int{1, 1}},
+	{"narrow, odd", op.Shape{2, 23, 31, 40}, op.Shape{3, 3, 40, 13}, []int{1, 1}, []int{1, 1}},
 	{"cropped", op.Shape{1, 30, 32, 64}, op.Shape{3, 3, 64, 64}, []int{-1, -2}, []int{0, -1}},
 }
 
@@ -105,11 +108,14 @@ func TestWinograd(t *testing.T) {
 				used++
 			default:
 				tiles := d == dtype.Float16 && set.Panels != nil // which are faster
-				switch {                                         // without kernels for them
+				outs := k.args[1].Shape[len(k.args[1].Shape)-1]
+				switch { // without kernels for them
+				case strings.HasPrefix(k.name, "narrow") && (k.code == op.ConvKernelGrad || outs > set.F32.NarrowNR):
+					tiles = true
 				case k.code == op.ConvKernelGrad:
 					tiles = tiles || set.WinogradGrads == nil
 				case !set.F32.Masked:
-					tiles = tiles || k.args[1].Shape[len(k.args[1].Shape)-1]%set.F32.NR != 0
+					tiles = tiles || outs%set.F32.NR != 0
 				}
 				if k.code != op.ConvInputGrad && d != dtype.BFloat16 && !tiles {
 					t.Errorf("%s is not computed by transforms", k.name)
@@ -212,17 +218,29 @@ func TestWinogradEpilogue(t *testing.T) {
 	rng := rand.New(rand.NewPCG(43, 44))
 	ones := []int{1, 1}
 	a := op.Attr{Stride: ones, Dilation: ones, Low: ones, High: ones}
-	for i, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16, dtype.Float16} {
-		x, outs := op.Shape{3, 15, 16, 64}, 72
-		if i == 3 { // kernels in passes
-			x, outs = op.Shape{1, 10, 10, 260}, 1080
+	for i, c := range []struct {
+		d        dtype.DType
+		outs     int
+		residual bool
+	}{
+		{dtype.Float32, 72, false}, {dtype.Float16, 72, false}, {dtype.BFloat16, 72, false},
+		{dtype.Float32, 72, true}, {dtype.Float32, 16, false}, {dtype.Float32, 16, true}, {dtype.Float32, 13, true}, {dtype.Float16, 16, true},
+		{dtype.Float16, 1080, false}, // kernels in passes
+	} {
+		x := op.Shape{3, 15, 16, 64}
+		if c.outs > 1000 {
+			x = op.Shape{1, 10, 10, 260}
 		}
-		args := []array{randomArray(rng, d, x...), randomArray(rng, d, 3, 3, x[3], outs), randomArray(rng, d, outs)}
+		args := []array{randomArray(rng, c.d, x...), randomArray(rng, c.d, 3, 3, x[3], c.outs), randomArray(rng, c.d, c.outs), randomArray(rng, c.d, x[0], x[1], x[2], c.outs)}
 		var got [2]array
 		for i, skip := range [][]string{nil, {"epilogue"}} {
-			g := ir.New(3)
-			conv := record(t, g, op.Conv, a, param(t, g, 0, args[0].Type), param(t, g, 1, args[1].Type))
-			g.Output(record(t, g, op.Relu, op.Attr{}, record(t, g, op.Add, op.Attr{}, conv, param(t, g, 2, args[2].Type))), -1)
+			g := ir.New(4)
+			y := record(t, g, op.Conv, a, param(t, g, 0, args[0].Type), param(t, g, 1, args[1].Type))
+			y = record(t, g, op.Add, op.Attr{}, y, param(t, g, 2, args[2].Type))
+			if residual := param(t, g, 3, args[3].Type); c.residual {
+				y = record(t, g, op.Add, op.Attr{}, y, residual)
+			}
+			g.Output(record(t, g, op.Relu, op.Attr{}, y), -1)
 			if err := ir.Optimize(g, ir.Options{Skip: skip}); err != nil {
 				t.Fatal(err)
 			}
@@ -233,7 +251,7 @@ func TestWinogradEpilogue(t *testing.T) {
 			got[i] = runProcs(t, p.(*Program), args, 2)
 		}
 		if !bytes.Equal(got[0].data, got[1].data) {
-			t.Errorf("%v: fused and apart differ", d)
+			t.Errorf("case %d, %v: fused and apart differ", i, c.d)
 		}
 	}
 }

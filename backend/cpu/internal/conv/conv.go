@@ -175,6 +175,41 @@ func (k *sumEpilogue) end(r *exec.Run, rows int, d unsafe.Pointer, at, ld int, m
 	product.Then(k.then, rows, d, ld, y, ldy, mask)
 }
 
+// over reports whether the result of v lies where a term does: then sums must not be written to
+// it before the term is read.
+func (k *sumEpilogue) over(b *exec.Builder, v *ir.Value) bool {
+	for _, t := range k.terms {
+		if t.full && b.Graph.Values[t.pos].Slot == v.Slot {
+			return true
+		}
+	}
+	return false
+}
+
+// whole computes all of the epilogue for rows of sums at d, at bytes after the result's first
+// element. Scratch has room for a vector of channels.
+func (k *sumEpilogue) whole(r *exec.Run, set *gemm.Set, rows int, d unsafe.Pointer, at int, scratch []byte) {
+	first, alone := set.Add, k.terms[1].pos < 0
+	if alone && k.then != nil {
+		first = set.AddRelu
+	}
+	const vector = 4 * window.VectorChannels
+	for c := 0; c < k.row; c += vector {
+		d, at, mask := unsafe.Add(d, c), at+c, uint(1)<<min(window.VectorChannels, (k.row-c)/4)-1
+		y, ld := k.term(r, 0, at, k.row)
+		if 2*k.row == vector && ld == 0 && rows%2 == 0 { // two rows at a time, as product.Then does it
+			bias := unsafe.Slice((*byte)(y), k.row)
+			copy(scratch[copy(scratch, bias):], bias)
+			first(rows/2, d, vector, unsafe.Pointer(&scratch[0]), 0, 1<<window.VectorChannels-1)
+		} else {
+			product.Then(first, rows, d, k.row, y, ld, mask)
+		}
+		if !alone {
+			k.end(r, rows, d, at, k.row, mask)
+		}
+	}
+}
+
 // putRow stores x as the elements of the result from element at on, through the epilogue if
 // there is one.
 func putRow[T lanes.Real](k *convolution, r *exec.Run, w *exec.Worker, at int, x []T) {

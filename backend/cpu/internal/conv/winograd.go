@@ -37,6 +37,8 @@ type winograd struct {
 
 	weights, spread [][]int64 // offsets of the terms of transforms
 
+	sums *sumEpilogue // which is computed in the result, or nil
+
 	atV, atM int // offsets of transformed sources and of products in scratch memory
 }
 
@@ -127,11 +129,25 @@ func (k *implicitGEMM) winogradPays() bool {
 	direct, tiles := k.tileProducts()
 	// Measured: transforms of the source and of products, in products of a tile, for each
 	// channel of the other side.
-	cost := float64(tiles * (1 + 16/float64(k.lanes) + 10/float64(k.depth)))
+	result, source := 16.0, 10.0
+	if k.lanes <= k.tiles.NarrowNR {
+		result, source = 8, 8
+	}
+	cost := float64(tiles * (1 + result/float64(k.lanes) + source/float64(k.depth)))
 	if k.code != op.Conv { // whose choice must not depend on the batch: predictions transform kernels once
 		cost += winogradSize * 6
 	}
 	return cost < direct
+}
+
+// winogradProducts returns the micro-kernels for the products of transformed tiles: those of a
+// narrow panel if the result has no more channels.
+func (k *implicitGEMM) winogradProducts() *gemm.Tiles {
+	t := *k.tiles
+	if k.lanes <= t.NarrowNR {
+		t.NR, t.Rows, t.Prefetch = t.NarrowNR, t.NarrowRows, gemm.PrefetchKernels{}
+	}
+	return &t
 }
 
 // windows3x3 reports whether winograd has transforms for the windows of k.
@@ -160,6 +176,7 @@ func (k *implicitGEMM) tileProducts() (direct, tiles float64) {
 
 func newWinograd(b *exec.Builder, v *ir.Value, c *implicitGEMM) exec.Kernel {
 	k := &winograd{implicitGEMM: c}
+	c.tiles = c.winogradProducts()
 	k.eachPhase(func(p stridedPhase, taps [3][]tap) {
 		for axis, list := range taps {
 			p.low[axis], p.span[axis] = list[0].at, len(list)
@@ -174,6 +191,12 @@ func newWinograd(b *exec.Builder, v *ir.Value, c *implicitGEMM) exec.Kernel {
 	most := winogradPanels(k.stored, k.panels, winogradSize*k.depth*nr)
 	for first := 0; first < k.panels; first += most {
 		k.passes = append(k.passes, winogradPass{k, first, min(first+most, k.panels)})
+	}
+	if !k.direct && k.to == dtype.Float32 && k.code == op.Conv && len(k.passes) == 1 {
+		if k.sums = newSumEpilogue(b, v, k.set, k.lanes); k.sums != nil && k.sums.over(b, v) {
+			k.sums = nil
+		}
+		k.direct = k.sums != nil
 	}
 	k.ld = 4 * k.lanes
 	if !k.direct {
@@ -203,8 +226,11 @@ func newWinograd(b *exec.Builder, v *ir.Value, c *implicitGEMM) exec.Kernel {
 	k.weights = winogradPlaces(winogradKernel, 3*k.depth*nr, k.depth*nr)
 	k.spread = winogradPlaces(winogradResult, 4*k.most*nr, k.most*nr)
 	tile := 0
-	if !k.direct {
+	switch {
+	case !k.direct:
 		tile = 4 * k.most * k.ld
+	case k.sums != nil:
+		tile = 4 * window.VectorChannels
 	}
 	k.atTile = tiling.RoundUp(box, 64)
 	k.atV = k.atTile + tiling.RoundUp(tile, 64)
@@ -233,13 +259,26 @@ func (k *winograd) cut(p *stridedPhase) {
 	fewest := min(winogradTiles, max(winogradFewest, tiling.CeilDiv(all, 2)))
 	k.most = min(k.most, max(fewest, tiling.CeilDiv(all, tiling.MinChunks)))
 	k.down = tiling.Even(rows, max(1, k.most/k.across), 1)
+	k.down = balanced(rows, k.down)
 	k.images = 1
 	if k.down == rows && p.count[0] == 1 {
-		k.images = tiling.Even(k.Batch, max(1, k.most/(rows*k.across)), 1)
+		k.images = balanced(k.Batch, tiling.Even(k.Batch, max(1, k.most/(rows*k.across)), 1))
 	}
-	k.most = k.images * k.down * k.across
+	// An odd number: the elements of a tile lie that many tiles apart, in different lines of L1.
+	k.most = k.images*k.down*k.across | 1
 	p.band, p.bands = 2*k.down, tiling.CeilDiv(rows, k.down)
 	p.chunks = tiling.CeilDiv(k.Batch, k.images) * p.count[0] * p.bands
+}
+
+// balanced returns a size of parts of n that divides n, so that cores have equally much to do, if
+// one is up to half larger than the given size. Else it returns that.
+func balanced(n, size int) int {
+	for i := size; i <= min(n, size+size/2); i++ {
+		if n%i == 0 {
+			return i
+		}
+	}
+	return size
 }
 
 func (k *winograd) Run(r *exec.Run) {
@@ -335,6 +374,9 @@ func (k *winogradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	if !k.exact(d, images*rows*p.count[2], cols, ld) {
 		k.directly(r, w, b, images, rows, d)
 	}
+	if k.sums != nil {
+		k.sums.whole(r, k.set, images*rows*p.count[2], d, first*k.ld, w.Scratch[k.atTile:])
+	}
 	if !k.direct {
 		k.store(r, w, product.Tile{Row: first, Col: left, Rows: images * rows * p.count[2], Cols: cols, Data: d, LD: ld})
 	}
@@ -402,22 +444,31 @@ func (k *winogradPass) multiply(r *exec.Run, w *exec.Worker, first, tiles int) {
 	t, end := k.tiles, min(first+k.panelsAtOnce, k.end)
 	nr := 4 * t.NR
 	heights := tiling.CeilDiv(tiles, t.MR)
+	least, more := tiles/heights, tiles%heights // rows of a call, and calls with one more
+	all := k.panelAt(r, first, 0)
+	panelAt := func(panel, e, c int) unsafe.Pointer {
+		return unsafe.Add(all, nr*(k.depth*(winogradSize*(panel-first)+e)+c))
+	}
 	for e := range winogradSize {
 		for c := 0; c < k.depth; c += k.step {
 			n := min(k.step, k.depth-c)
 			for panel := first; panel < end; panel++ {
-				weights, next := unsafe.Add(k.panelAt(r, panel, e), c*nr), unsafe.Pointer(nil)
+				weights, next := panelAt(panel, e, c), unsafe.Pointer(nil)
 				switch {
 				case k.panelsAtOnce == 1:
 				case panel+1 < end:
-					next = unsafe.Add(k.panelAt(r, panel+1, e), c*nr)
+					next = panelAt(panel+1, e, c)
 				case c+n < k.depth:
-					next = unsafe.Add(k.panelAt(r, first, e), (c+n)*nr)
+					next = panelAt(first, e, c+n)
 				case e+1 < winogradSize:
-					next = k.panelAt(r, first, e+1)
+					next = panelAt(first, e+1, 0)
 				}
+				lo := 0
 				for h := range heights {
-					lo, hi := tiling.Cut(h, heights, tiles)
+					rows := least
+					if h < more {
+						rows++
+					}
 					a := unsafe.Pointer(&w.Scratch[k.atV+(e*k.most+lo)*k.ldv+4*c])
 					d := k.productsOf(w, panel, e, lo)
 					s := d
@@ -425,11 +476,12 @@ func (k *winogradPass) multiply(r *exec.Run, w *exec.Worker, first, tiles int) {
 						s = nil
 					}
 					// A call prefetches a quarter of a panel.
-					if next != nil && h < 4 && t.Prefetch.Rows != nil && hi-lo >= t.MR/2 {
-						t.Prefetch.Rows[hi-lo](n, a, k.ldv, weights, nr, s, nr, d, nr, 1<<t.NR-1, unsafe.Add(next, h*(n/4)*nr), nr)
-						continue
+					if next != nil && h < 4 && t.Prefetch.Rows != nil && rows >= t.MR/2 {
+						t.Prefetch.Rows[rows](n, a, k.ldv, weights, nr, s, nr, d, nr, 1<<t.NR-1, unsafe.Add(next, h*(n/4)*nr), nr)
+					} else {
+						t.Rows[rows](n, a, k.ldv, weights, nr, s, nr, d, nr, 1<<t.NR-1)
 					}
-					t.Rows[hi-lo](n, a, k.ldv, weights, nr, s, nr, d, nr, 1<<t.NR-1)
+					lo += rows
 				}
 			}
 		}

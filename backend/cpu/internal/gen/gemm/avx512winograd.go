@@ -27,8 +27,12 @@ func (g *gen) transform(name string, m [][]int) {
 	})
 	g.label("tile")
 	for half := range 2 {
+		if half > 0 {
+			g.ins("KORTESTW K2, K2\nJZ next") // there are up to 16 channels
+		}
 		g.block(fmt.Sprintf("WINOGRAD_%dx%d", p, q), func() { g.transformHalf(m, half) }, "mask", fmt.Sprintf("K%d", half+1), "off", 64*half)
 	}
+	g.label("next")
 	g.ins("ADDQ R10, SI\nADDQ R13, DI\nDECQ CX\nJNZ tile")
 	g.label("done")
 	g.end()
