@@ -53,6 +53,14 @@ func TestPortableBits(t *testing.T) {
 			for _, stride := range []int{1, 2} {
 				a := op.Attr{Stride: []int{stride, stride}, Dilation: []int{1, 1}, Low: []int{1, 1}, High: []int{1, 1}, Groups: groups}
 				x, w := random(2, 11, 9, in), random(3, 3, in/groups, out)
+				if in == 35 { // Winograd's transforms spread what is not finite
+					x = arrayOf(d, x.Type.Shape, func(i int) float64 {
+						if i == 2000 {
+							return math.Inf(1)
+						}
+						return rng.NormFloat64()
+					})
+				}
 				if in == 20 { // padding times weights that are not finite is NaN
 					w = arrayOf(d, w.Type.Shape, func(i int) float64 {
 						if i == 77 {

@@ -118,10 +118,13 @@ func winogradPanels(stored gemm.Element, panels, bytes int) int {
 }
 
 // transforms reports whether there are transforms for the windows of k. Micro-kernels that do
-// not mask columns must fill tiles.
+// not mask columns must fill tiles, unless the choice must be that of every level.
 func (k *implicitGEMM) transforms() bool {
-	return k.set.WinogradSource != nil && (k.tiles.Masked || k.lanes%k.tiles.NR == 0) && k.windows3x3()
+	return k.set.WinogradSource != nil && (k.set.Ordered || k.fillsTiles()) && k.windows3x3()
 }
+
+// fillsTiles reports whether micro-kernels write no columns beyond those of the result.
+func (k *implicitGEMM) fillsTiles() bool { return k.tiles.Masked || k.lanes%k.tiles.NR == 0 }
 
 // winogradPays reports whether k has enough channels and tiles for transforms to cost less
 // than they save.
@@ -186,9 +189,12 @@ func newWinograd(b *exec.Builder, v *ir.Value, c *implicitGEMM) exec.Kernel {
 	p := &k.phases[0]
 	k.bytes = 4
 	k.panels = tiling.CeilDiv(k.lanes, k.tiles.NR)
-	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil
+	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil && k.fillsTiles()
 	nr := 4 * k.tiles.NR
-	most := winogradPanels(k.stored, k.panels, winogradSize*k.depth*nr)
+	most := k.panels
+	if !k.set.Ordered { // where a row of tiles is computed again as a whole
+		most = winogradPanels(k.stored, k.panels, winogradSize*k.depth*nr)
+	}
 	for first := 0; first < k.panels; first += most {
 		k.passes = append(k.passes, winogradPass{k, first, min(first+most, k.panels)})
 	}
@@ -199,8 +205,8 @@ func newWinograd(b *exec.Builder, v *ir.Value, c *implicitGEMM) exec.Kernel {
 		k.direct = k.sums != nil
 	}
 	k.ld = 4 * k.lanes
-	if !k.direct {
-		k.ld = min(k.ld, most*nr)
+	if !k.direct && (most < k.panels || !k.fillsTiles()) {
+		k.ld = most * nr
 	}
 	k.step = tiling.Even(k.depth, winogradDepth, 1)
 	if k.ldv = 4 * k.depth; k.ldv%product.Conflicts == 0 {
@@ -325,7 +331,7 @@ func (k *winograd) kernels(r *exec.Run, panel int, d unsafe.Pointer) {
 		for j := 0; j < nr; j += 16 {
 			load := max(0, min(16, cols-j))
 			lane := (at + first + min(j, cols-1)) * k.outs
-			k.set.Transpose[k.element](unsafe.Add(d, 4*j), 4*nr, unsafe.Add(src, lane*size), k.outs*size, k.depth, 1<<load-1, 1<<16-1)
+			k.set.Transpose[k.element](unsafe.Add(d, 4*j), 4*nr, unsafe.Add(src, lane*size), k.outs*size, k.depth, 1<<load-1, 1<<min(16, nr-j)-1)
 		}
 	}
 }
@@ -371,8 +377,15 @@ func (k *winogradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		}
 	}
 	cols := min(k.lanes, k.end*k.tiles.NR) - left
-	if !k.exact(d, images*rows*p.count[2], cols, ld) {
-		k.directly(r, w, b, images, rows, d)
+	if row := p.count[2] * ld; !k.exact(d, images*rows*p.count[2], cols, ld) {
+		for y := range images * b.rows / 2 { // a row of tiles, so that other images have the same bits in every batch
+			from := b
+			from.image, from.y = b.image+y/(b.rows/2), b.y+y%(b.rows/2)*2
+			n := min(2, b.y+rows-from.y)
+			if to := unsafe.Add(d, y/(b.rows/2)*image+(from.y-b.y)*row); !k.exact(to, n*p.count[2], cols, ld) {
+				k.directly(r, w, from, n, to)
+			}
+		}
 	}
 	if k.sums != nil {
 		k.sums.whole(r, k.set, images*rows*p.count[2], d, first*k.ld, w.Scratch[k.atTile:])

@@ -42,6 +42,7 @@ type winogradGrad struct {
 	ofInput, ofGrads, ofSums [][]int64      // offsets of the terms of transforms
 	byInput, byGrads         gemm.Transform // transforms of all elements at once, if there is one part
 
+	row           int // bytes of a row of 32 channels of transformed tiles and of sums, padded to whole micro-kernels
 	sumBytes      int
 	atIn, atGrads int // offsets of transformed tiles in scratch memory
 
@@ -79,7 +80,7 @@ func transposed(m [][]float32) [][]float32 {
 
 // gradTransforms reports whether there are transforms for a gradient by the kernels.
 func (k *convolution) gradTransforms(set *gemm.Set) bool {
-	return set.WinogradGrads != nil && set.F32.NR == window.VectorChannels && set.F32.Inner != nil && k.windows3x3()
+	return set.WinogradGrads != nil && (set.Ordered || set.F32.NR == window.VectorChannels) && set.F32.Inner != nil && k.windows3x3()
 }
 
 // winogradGradPays is winogradPays of a gradient by the kernels.
@@ -124,14 +125,15 @@ func (k *implicitGEMM) layBands(down, across, more int) (box, row int) {
 
 func newWinogradGrad(b *exec.Builder, v *ir.Value, c convolution, set *gemm.Set) exec.Kernel {
 	k := &winogradGrad{convolution: c, set: set, input: c.bandsOf(set, c.a, true), grads: c.bandsOf(set, c.b, false)}
-	const row = 4 * window.VectorChannels
+	const row = 4 * window.VectorChannels // cuts do not depend on the padding, which has another size on other levels
+	k.row = 4 * tiling.RoundUp(window.VectorChannels, set.F32.NR)
 	k.inPanels = tiling.CeilDiv(k.channels, window.VectorChannels)
 	k.outPanels = winogradPanels(k.input.stored, tiling.CeilDiv(k.outs, window.VectorChannels), winogradSize*k.channels*row)
 	for first := 0; first < k.outs; first += k.outPanels * window.VectorChannels {
 		k.passes = append(k.passes, winogradGradPass{k, first, min(first+k.outPanels*window.VectorChannels, k.outs)})
 	}
-	k.sumBytes = winogradSize * k.outPanels * k.channels * row
-	k.sums = max(1, min(mostSums/2, sumsBytes/k.sumBytes, tiling.CeilDiv(k.macs(), product.ChunkMACs<<2)))
+	k.sumBytes = winogradSize * k.outPanels * k.channels * k.row
+	k.sums = max(1, min(mostSums/2, sumsBytes/(winogradSize*k.outPanels*k.channels*row), tiling.CeilDiv(k.macs(), product.ChunkMACs<<2)))
 	k.parts = min(winogradSize, tiling.CeilDiv(tiling.MinChunks, k.sums))
 
 	tile := winogradSize / k.parts * (k.inPanels + k.outPanels) * row
@@ -169,12 +171,12 @@ func newWinogradGrad(b *exec.Builder, v *ir.Value, c convolution, set *gemm.Set)
 	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil
 	k.atIn = tiling.RoundUp(max(boxIn, boxGrads), 64)
 	elements := tiling.CeilDiv(winogradSize, k.parts)
-	k.atGrads = k.atIn + elements*k.inPanels*k.most*row
+	k.atGrads = k.atIn + elements*k.inPanels*k.most*k.row
 	b.ReserveShared(k.sums * k.sumBytes)
-	k.atColumns = k.channels * row
+	k.atColumns = k.channels * k.row
 	k.atGradsBand = tiling.RoundUp(boxIn, 64)
 	k.atDirect = k.atGradsBand + tiling.RoundUp(boxGrads, 64)
-	scratch := max(k.atGrads+elements*k.outPanels*k.most*row, k.atColumns+8*window.VectorChannels, k.atDirect+(k.channels+k.Out[2])*row)
+	scratch := max(k.atGrads+elements*k.outPanels*k.most*k.row, k.atColumns+8*window.VectorChannels, k.atDirect+(k.channels+k.Out[2])*k.row)
 	k.addEpilogue(b, v, scratch, k.outs)
 	return k
 }
@@ -193,7 +195,7 @@ func (k *winogradGradPass) panels() int { return tiling.CeilDiv(k.end-k.first, w
 func (k *winogradGradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	lo, hi := tiling.Cut(i%k.parts, k.parts, winogradSize)
 	i /= k.parts
-	const row = 4 * window.VectorChannels
+	row := k.row
 	first, end := tiling.Cut(i, k.sums, k.blocks)
 	for j := first; j < end; j++ {
 		y := j % k.bands * 2 * k.down
@@ -226,7 +228,7 @@ func (k *winogradGradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
 
 // multiply adds the products of an element of some tiles to its sums, or begins the sums.
 func (k *winogradGradPass) multiply(w *exec.Worker, sums unsafe.Pointer, element, tiles int, begins bool) {
-	const row = 4 * window.VectorChannels
+	row := k.row
 	t, panels := k.set.F32, k.panels()
 	for out := range panels {
 		b := unsafe.Pointer(&w.Scratch[k.atGrads+(element*panels+out)*k.most*row])
@@ -241,18 +243,30 @@ func (k *winogradGradPass) multiply(w *exec.Worker, sums unsafe.Pointer, element
 				if begins {
 					s = nil
 				}
-				t.Inner[hi-lo](tiles, unsafe.Add(a, 4*lo), row, b, row, s, row, d, row, 1<<window.VectorChannels-1)
+				k.inner(tiles, hi-lo, unsafe.Add(a, 4*lo), row, b, s, d)
 			}
 		}
 	}
 }
 
+// inner calls micro-kernels for n pixels or tiles, and 32 columns of rows of B, S and D.
+func (k *winogradGrad) inner(n, rows int, a unsafe.Pointer, lda int, b, s, d unsafe.Pointer) {
+	t := k.set.F32
+	for at := 0; at < k.row; at += 4 * t.NR {
+		from := s
+		if s != nil {
+			from = unsafe.Add(s, at)
+		}
+		t.Inner[rows](n, a, lda, unsafe.Add(b, at), k.row, from, k.row, unsafe.Add(d, at), k.row, 1<<t.NR-1)
+	}
+}
+
 func (k transformSums) Chunk(r *exec.Run, w *exec.Worker, i int) {
-	const row = 4 * window.VectorChannels
+	row := k.row
 	tap, out := i%k.WindowSize, i/k.WindowSize*window.VectorChannels
 	n := min(window.VectorChannels, k.end-k.first-out)
 	at := tap*k.channels*k.outs + k.first + out
-	from := unsafe.Pointer(&r.Shared[out*k.channels*4])
+	from := unsafe.Pointer(&r.Shared[out/window.VectorChannels*k.channels*row])
 	to, step := unsafe.Pointer(&w.Scratch[0]), row
 	if k.direct {
 		to, step = unsafe.Pointer(&r.Values[k.dst][4*at]), 4*k.outs

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 )
 
 // Reference is the loop that every Kernel equals, except for rounding: pairs
@@ -202,4 +203,97 @@ var portable = Set{
 	Transpose: [elements]Pack{transpose(F32), transpose(F16), transpose(BF16), pairTranspose, transpose(RoundF16)},
 	Widen:     [elements]Convert{F16: widen(F16), BF16: widen(BF16), RoundF16: widen(RoundF16)},
 	Narrow:    [elements]Convert{F16: narrow(F16), BF16: narrow(BF16)},
+}
+
+// depthwise is Set.Depthwise in Go.
+func depthwise(n, taps int, at, x unsafe.Pointer, xs int, y unsafe.Pointer, _ int, d unsafe.Pointer, ds int, mask uint) {
+	channels := bits.Len(mask)
+	places := unsafe.Slice((*[2]int64)(at), taps)
+	for i := range n {
+		to := unsafe.Slice((*float32)(unsafe.Add(d, i*ds)), channels)
+		clear(to)
+		for _, p := range places {
+			a := unsafe.Slice((*float32)(unsafe.Add(x, int(p[0])+i*xs)), channels)
+			b := unsafe.Slice((*float32)(unsafe.Add(y, p[1])), channels)
+			for j := range to {
+				switch b[j] { // most factors of transforms need no rounding
+				case 1:
+					to[j] += a[j]
+				case -1:
+					to[j] -= a[j]
+				default:
+					to[j] = portablemath.FMA32(a[j], b[j], to[j])
+				}
+			}
+		}
+	}
+}
+
+// The matrices of Winograd's transforms, see Set.WinogradSource.
+var (
+	sourceRows = [][]float32{{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, 1, 0, -1}}
+	resultRows = [][]float32{{1, 1, 1, 0}, {0, 1, -1, -1}}
+	gradRows   = [][]float32{{1, 0}, {1, 1}, {1, -1}, {0, -1}}
+)
+
+// transformBy is a Transform in Go: along columns, then along rows. Each sum begins with its first
+// positive term, or with zero, as those of all levels do.
+func transformBy(m [][]float32) Transform {
+	type terms struct{ plus, minus []int }
+	var sums []terms
+	for _, row := range m {
+		var t terms
+		for i, f := range row {
+			switch {
+			case f > 0:
+				t.plus = append(t.plus, i)
+			case f < 0:
+				t.minus = append(t.minus, i)
+			}
+		}
+		sums = append(sums, t)
+	}
+	size := len(m[0])
+	return func(n int, x unsafe.Pointer, row, column, xs int, d unsafe.Pointer, drow, dcolumn, ds int, mask uint) {
+		const most = 32 // channels
+		var columns [4][4][most]float32
+		channels := bits.Len(mask)
+		for range n {
+			for c := range size {
+				for i, t := range sums {
+					to := columns[i][c][:channels]
+					addTerms(to, t.plus, t.minus, func(r int) []float32 {
+						return unsafe.Slice((*float32)(unsafe.Add(x, r*row+c*column)), channels)
+					})
+				}
+			}
+			for i := range sums {
+				for j, t := range sums {
+					to := unsafe.Slice((*float32)(unsafe.Add(d, i*drow+j*dcolumn)), channels)
+					addTerms(to, t.plus, t.minus, func(c int) []float32 { return columns[i][c][:channels] })
+				}
+			}
+			x, d = unsafe.Add(x, xs), unsafe.Add(d, ds)
+		}
+	}
+}
+
+// addTerms sums up terms of two signs.
+func addTerms(to []float32, plus, minus []int, of func(i int) []float32) {
+	if len(plus) == 0 {
+		clear(to)
+	} else {
+		copy(to, of(plus[0]))
+		plus = plus[1:]
+	}
+	for _, i := range plus {
+		for j, v := range of(i)[:len(to)] {
+			to[j] += v
+		}
+	}
+	for _, i := range minus {
+		for j, v := range of(i)[:len(to)] {
+			to[j] -= v
+		}
+	}
 }

@@ -107,12 +107,25 @@ func (s *Set) ordered() *Set {
 	if t.Copies = (CopyKernels{}); !t.WholeRuns {
 		t.RowRuns, t.NarrowRowRuns = nil, nil
 	}
-	return &Set{
+	o := &Set{
 		Name: s.Name, F32: &t,
 		Lanes: s.Lanes, Transpose: s.Transpose, Widen: s.Widen, Narrow: s.Narrow, NarrowLanes: s.NarrowLanes,
 		Relu: s.Relu, Add: s.Add, ReluGrad: s.ReluGrad, Divide: s.Divide, LowPrecision: s.LowPrecision,
-		SmallChannel: s.SmallChannel,
-		Ordered:      true,
+		SmallChannel: s.SmallChannel, Depthwise: s.Depthwise,
+		WinogradSource: s.WinogradSource, WinogradResult: s.WinogradResult, WinogradGrads: s.WinogradGrads,
+		Ordered: true,
+	}
+	o.addTransforms()
+	return o
+}
+
+// addTransforms adds Winograd's transforms in Go where s has none.
+func (s *Set) addTransforms() {
+	if s.WinogradSource == nil {
+		s.Depthwise, s.WinogradSource, s.WinogradResult = depthwise, transformBy(sourceRows), transformBy(resultRows)
+	}
+	if s.WinogradGrads == nil {
+		s.WinogradGrads = transformBy(gradRows)
 	}
 }
 
@@ -125,6 +138,7 @@ var portableOrdered = func() *Set {
 		t.Inner = append(t.Inner, fusedKernel(rows, true))
 	}
 	s.F32, s.Ordered = t, true
+	s.addTransforms()
 	return &s
 }()
 
