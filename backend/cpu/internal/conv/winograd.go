@@ -133,7 +133,7 @@ func (k *implicitGEMM) winogradPays() bool {
 	// Measured: transforms of the source and of products, in products of a tile, for each
 	// channel of the other side.
 	result, source := 16.0, 10.0
-	if k.lanes <= k.tiles.NarrowNR {
+	if !k.set.Ordered && k.lanes <= k.tiles.NarrowNR { // the choice must be that of every level
 		result, source = 8, 8
 	}
 	cost := float64(tiles * (1 + result/float64(k.lanes) + source/float64(k.depth)))
