@@ -51,6 +51,18 @@ func matMulClasses() (all []shapeClass) {
 
 // convClasses are convolutions, or their gradients, with all kinds of windows.
 func convClasses(codes ...op.Code) (all []shapeClass) {
+	add := func(a op.Attr, x, w, y op.Shape) {
+		n := len(w) - 2
+		for _, c := range codes {
+			a, types := convArguments(c, a, x, w, y)
+			terms := map[op.Code]int{op.Conv: w[:n+1].Size(), op.ConvInputGrad: w[:n].Size() * w[n+1], op.ConvKernelGrad: y[:n+1].Size()}[c]
+			all = append(all, shapeClass{c, a, types, terms})
+		}
+	}
+	for r := 3; r <= 7; r++ { // words
+		a := op.Attr{Stride: []int{1}, Dilation: []int{1}, Low: []int{r / 2}, High: []int{0}}
+		add(a, op.Shape{2, 40, 18}, op.Shape{r, 18, 16 * (r - 2)}, op.Shape{2, 41 + r/2 - r, 16 * (r - 2)})
+	}
 	for _, s := range []struct{ batch, size, channels, window, outs, stride, dilation, pad, groups int }{
 		{2, 12, 16, 1, 32, 1, 1, 0, 1}, {3, 8, 5, 8, 12, 1, 1, 0, 1}, {2, 14, 16, 3, 64, 1, 1, 1, 1}, {2, 14, 64, 3, 32, 1, 1, 0, 1},
 		{2, 15, 32, 3, 32, 2, 1, 1, 1}, {2, 13, 8, 3, 24, 1, 2, 2, 1}, {2, 28, 1, 3, 32, 1, 1, 1, 1}, {2, 20, 3, 5, 32, 1, 1, 2, 1},
@@ -64,11 +76,7 @@ func convClasses(codes ...op.Code) (all []shapeClass) {
 		a := op.Attr{Stride: two(s.stride), Dilation: two(s.dilation), Low: two(s.pad), High: two(s.pad), Groups: s.groups}
 		out := (s.size+2*s.pad-(s.window-1)*s.dilation-1)/s.stride + 1
 		x, w, y := op.Shape{s.batch, s.size, s.size, s.channels}, op.Shape{s.window, s.window, s.channels / s.groups, s.outs}, op.Shape{s.batch, out, out, s.outs}
-		for _, c := range codes {
-			a, types := convArguments(c, a, x, w, y)
-			terms := map[op.Code]int{op.Conv: w[:3].Size(), op.ConvInputGrad: s.window * s.window * s.outs, op.ConvKernelGrad: y[:3].Size()}[c]
-			all = append(all, shapeClass{c, a, types, terms})
-		}
+		add(a, x, w, y)
 	}
 	return all
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -18,7 +19,8 @@ import (
 
 // winogradShapes are even and odd sizes, planes, one band and several, several
 // images to a chunk, kernels in passes, padding and cropping, and channels that do
-// not fill a panel, or only a narrow one.
+// not fill a panel, or only a narrow one; then windows of one axis: each length, one segment of a row and
+// several, several rows to a chunk, and rows shorter than a tile.
 var winogradShapes = []struct {
 	name      string
 	x, w      op.Shape
@@ -36,6 +38,17 @@ var winogradShapes = []struct {
 	{"narrow", op.Shape{1, 32, 32, 16}, op.Shape{3, 3, 16, 16}, []int{1, 1}, []int{1, 1}},
 	{"narrow, odd", op.Shape{2, 23, 31, 40}, op.Shape{3, 3, 40, 13}, []int{1, 1}, []int{1, 1}},
 	{"cropped", op.Shape{1, 30, 32, 64}, op.Shape{3, 3, 64, 64}, []int{-1, -2}, []int{0, -1}},
+	{"words", op.Shape{5, 128, 64}, op.Shape{5, 64, 128}, []int{0}, []int{0}},
+	{"words of 3", op.Shape{2, 37, 72}, op.Shape{3, 72, 96}, []int{1}, []int{1}},
+	{"words of 4", op.Shape{3, 50, 64}, op.Shape{4, 64, 72}, []int{1}, []int{2}},
+	{"words of 6", op.Shape{3, 49, 66}, op.Shape{6, 66, 64}, []int{3}, []int{2}},
+	{"words of 7", op.Shape{2, 61, 96}, op.Shape{7, 96, 80}, []int{3}, []int{3}},
+	{"segments", op.Shape{1, 1201, 64}, op.Shape{5, 64, 64}, []int{4}, []int{0}},
+	{"deep words", op.Shape{1, 70, 300}, op.Shape{5, 300, 96}, []int{0}, []int{0}},
+	{"words in planes", op.Shape{2, 3, 40, 48}, op.Shape{1, 5, 48, 80}, []int{0, 2}, []int{0, 2}},
+	{"short words", op.Shape{40, 4, 64}, op.Shape{3, 64, 64}, []int{1}, []int{1}},
+	{"wide words", op.Shape{1, 40, 64}, op.Shape{5, 64, 64}, []int{9}, []int{11}},
+	{"cropped words", op.Shape{2, 60, 64}, op.Shape{5, 64, 64}, []int{-3}, []int{-6}},
 }
 
 // winogradCase is a convolution of winogradShapes, or a gradient of one.
@@ -46,6 +59,22 @@ type winogradCase struct {
 	args  []array
 	want  []float64 // what the portable kernels compute
 	terms int       // of a sum
+	words bool      // windows have one axis
+}
+
+// plan compiles the case, and what follows if that is not nil, for transforms: windows of one
+// axis have them for shapes that do not pay, too.
+func (k *winogradCase) plan(t *testing.T, follows func(g *ir.Graph, v *ir.Value) *ir.Value) *Program {
+	if k.words {
+		defer exec.Force("conv", "winograd-1d")()
+	}
+	g := ir.New(2)
+	v := record(t, g, k.code, k.attr, param(t, g, 0, k.args[0].Type), param(t, g, 1, k.args[1].Type))
+	if follows != nil {
+		v = follows(g, v)
+	}
+	g.Output(v, -1)
+	return plan(t, g)
 }
 
 // eachWinograd calls f for each convolution of winogradShapes and its gradients, in
@@ -61,20 +90,46 @@ func eachWinograd(t *testing.T, f func(*winogradCase)) {
 		}
 		for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 			for _, c := range []op.Code{op.Conv, op.ConvInputGrad, op.ConvKernelGrad} {
+				words := s.w[:n-1].Size() == 1
+				if c == op.ConvKernelGrad && words {
+					continue // has no transforms for windows of one axis
+				}
 				what := fmt.Sprint(s.name, ", ", c, " of ", d)
 				k := winogradCases[what]
 				if k == nil {
 					rng := rand.New(rand.NewPCG(41, uint64(i)))
 					a, shapes := convArguments(c, a, s.x, s.w, y.Shape)
-					k = &winogradCase{name: what, code: c, attr: a, args: []array{randomArray(rng, d, shapes[0]...), randomArray(rng, d, shapes[1]...)}}
+					k = &winogradCase{name: what, code: c, words: words, attr: a, args: []array{randomArray(rng, d, shapes[0]...), randomArray(rng, d, shapes[1]...)}}
 					k.want = portable(t, c, a, k.args...).values()
-					// A tile is the sum of 36 products in place of 9.
-					k.terms = 9 * max(s.x[n+1], s.w[n+1], y.Shape.Size()/s.w[n+1])
+					// A tile of 3x3 windows is the sum of 36 products in place of 9.
+					k.terms = s.w[:n].Size() * max(s.x[n+1], s.w[n+1], y.Shape.Size()/s.w[n+1])
 					winogradCases[what] = k
 				}
 				f(k)
 			}
 		}
+	}
+}
+
+// alone compares the last sample with its own convolution.
+func (k *winogradCase) alone(t *testing.T, all array) {
+	t.Helper()
+	one, last := *k, k.args[0].Shape[0]-1
+	of := func(x array) array {
+		s := slices.Clone(x.Shape)
+		s[0] = 1
+		bytes := s.Size() * x.DType.Size()
+		data := exec.Aligned(bytes)
+		copy(data, x.data[last*bytes:])
+		return array{op.Type{DType: x.DType, Shape: s}, data}
+	}
+	one.args = []array{of(k.args[0]), k.args[1]}
+	if k.attr.Dims != nil {
+		one.attr.Dims = slices.Clone(k.attr.Dims)
+		one.attr.Dims[0] = 1
+	}
+	if got := runProcs(t, one.plan(t, nil), one.args, 2); !bytes.Equal(got.data, of(all).data) {
+		t.Errorf("%s: other bits without the other samples", k.name)
 	}
 }
 
@@ -100,11 +155,9 @@ func TestWinograd(t *testing.T) {
 			return
 		}
 		eachWinograd(t, func(k *winogradCase) {
-			g := ir.New(2)
-			g.Output(record(t, g, k.code, k.attr, param(t, g, 0, k.args[0].Type), param(t, g, 1, k.args[1].Type)), -1)
-			p := plan(t, g)
+			p := k.plan(t, nil)
 			switch d := k.args[0].DType; kernelName(p) {
-			case "winograd", "winogradGrad":
+			case "winograd", "winogradGrad", "winograd1D":
 				used++
 			default:
 				tiles := d == dtype.Float16 && set.Panels != nil // which are faster
@@ -126,6 +179,9 @@ func TestWinograd(t *testing.T) {
 				t.Errorf("%s: other bits with 3 workers", k.name)
 			}
 			k.near(t, k.name, got, k.want)
+			if k.words {
+				k.alone(t, got)
+			}
 		})
 	})
 	if set := gemm.Current(); set != nil && set.Depthwise != nil && used == 0 {
@@ -165,14 +221,13 @@ func TestWinogradLimits(t *testing.T) {
 					continue // ends at 65504
 				}
 				what := k.name + ", " + limit.name
-				g := ir.New(2)
-				v := record(t, g, k.code, k.attr, param(t, g, 0, x.Type), param(t, g, 1, w.Type))
-				if limit.follows {
-					v = record(t, g, op.Neg, op.Attr{}, v)
-				}
-				g.Output(v, -1)
-				p := plan(t, g)
-				if name := kernelName(p); name != "winograd" && name != "winogradGrad" {
+				p := k.plan(t, func(g *ir.Graph, v *ir.Value) *ir.Value {
+					if limit.follows {
+						v = record(t, g, op.Neg, op.Attr{}, v)
+					}
+					return v
+				})
+				if name := kernelName(p); !strings.HasPrefix(name, "winograd") {
 					continue
 				}
 				var args []array
@@ -254,4 +309,105 @@ func TestWinogradEpilogue(t *testing.T) {
 			t.Errorf("case %d, %v: fused and apart differ", i, c.d)
 		}
 	}
+}
+
+// TestWinogradWordsEpilogue is TestWinogradEpilogue for windows of one axis: what follows gives the bits that it gives apart.
+func TestWinogradWordsEpilogue(t *testing.T) {
+	isatest.SkipRace(t)
+	rng := rand.New(rand.NewPCG(43, 44))
+	words := op.Shape{1, 5, 64, 72}
+	for _, c := range []struct {
+		dtype dtype.DType
+		x, w  op.Shape
+		terms int
+		relu  bool
+	}{
+		{dtype.Float32, op.Shape{3, 1, 75, 64}, words, 1, true},
+		{dtype.Float32, op.Shape{3, 1, 75, 64}, words, 1, false},
+		{dtype.Float32, op.Shape{3, 1, 75, 64}, words, 2, true},
+		{dtype.Float32, op.Shape{3, 1, 75, 64}, words, 2, false},
+		{dtype.Float16, op.Shape{3, 1, 75, 64}, words, 1, true},
+	} {
+		a := op.Attr{Stride: []int{1, 1}, Dilation: []int{1, 1}, Low: []int{c.w[0] / 2, 1}, High: []int{c.w[0] / 2, 1}}
+		args := []array{randomArray(rng, c.dtype, c.x...), randomArray(rng, c.dtype, c.w...), randomArray(rng, c.dtype, c.w[3]), randomArray(rng, c.dtype, c.w[3])}[:2+c.terms]
+		var got [2]array
+		for i, skip := range [][]string{nil, {"epilogue"}} {
+			g := ir.New(len(args))
+			v := record(t, g, op.Conv, a, param(t, g, 0, args[0].Type), param(t, g, 1, args[1].Type))
+			for i := 2; i < len(args); i++ {
+				v = record(t, g, op.Add, op.Attr{}, v, param(t, g, i, args[i].Type))
+			}
+			if c.relu {
+				v = record(t, g, op.Relu, op.Attr{}, v)
+			}
+			g.Output(v, -1)
+			if err := ir.Optimize(g, ir.Options{Skip: skip}); err != nil {
+				t.Fatal(err)
+			}
+			p, err := shared.Compile(t.Context(), g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[i] = runProcs(t, p.(*Program), args, 2)
+		}
+		if !bytes.Equal(got[0].data, got[1].data) {
+			t.Errorf("%v: fused and apart differ", c)
+		}
+	}
+}
+
+// TestWinogradError: transforms lose at most two bits of float32, as docs/layers.md says. It
+// compares the root mean squares of rounding errors with transforms and without.
+func TestWinogradError(t *testing.T) {
+	isatest.SkipRace(t)
+	isatest.ForEach(t, func(t *testing.T) {
+		if set := gemm.Current(); set == nil || set.Depthwise == nil || set.Ordered {
+			return
+		}
+		for i, s := range []struct{ x, w op.Shape }{
+			{op.Shape{1, 18, 18, 64}, op.Shape{3, 3, 64, 64}},
+			{op.Shape{2, 126, 64}, op.Shape{3, 64, 64}},
+			{op.Shape{2, 126, 64}, op.Shape{4, 64, 64}},
+			{op.Shape{2, 126, 64}, op.Shape{5, 64, 64}},
+			{op.Shape{2, 126, 64}, op.Shape{6, 64, 64}},
+			{op.Shape{2, 126, 64}, op.Shape{7, 64, 64}},
+			{op.Shape{1, 66, 512}, op.Shape{5, 512, 64}},
+		} {
+			for _, relu := range []bool{false, true} {
+				rng := rand.New(rand.NewPCG(45, uint64(i)))
+				n := len(s.w) - 2
+				a := op.Attr{Stride: []int{1, 1}[:n], Dilation: []int{1, 1}[:n], Low: []int{0, 0}[:n], High: []int{0, 0}[:n]}
+				normal := func(shape op.Shape) array {
+					return arrayOf(dtype.Float32, shape, func(int) float64 { return rng.NormFloat64() })
+				}
+				x, w := normal(s.x), normal(s.w)
+				if relu {
+					x = arrayOf(dtype.Float32, s.x, func(i int) float64 { return max(0, x.value(i)) })
+				}
+				want := eval(t, op.Conv, a, x.converted(dtype.Float64), w.converted(dtype.Float64)).values()
+				var errors [2]float64
+				for j, force := range []string{"implicit", ""} {
+					restore := func() {}
+					if force != "" {
+						restore = exec.Force("conv", force)
+					}
+					g := ir.New(2)
+					g.Output(record(t, g, op.Conv, a, param(t, g, 0, x.Type), param(t, g, 1, w.Type)), -1)
+					p := plan(t, g)
+					restore()
+					if force == "" && !strings.HasPrefix(kernelName(p), "winograd") {
+						t.Errorf("%v by %v is computed by %s", s.x, s.w, kernelName(p))
+					}
+					for k, y := range runProcs(t, p, []array{x, w}, 1).values() {
+						errors[j] += (y - want[k]) * (y - want[k])
+					}
+				}
+				ratio := math.Sqrt(errors[1] / errors[0])
+				t.Logf("%v by %v, at least 0: %v: %.2f times the error of direct sums", s.x, s.w, relu, ratio)
+				if ratio > 4 {
+					t.Errorf("%v by %v, at least 0: %v: %.2f times the error of direct sums", s.x, s.w, relu, ratio)
+				}
+			}
+		}
+	})
 }

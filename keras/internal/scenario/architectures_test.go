@@ -128,6 +128,13 @@ var architectures = []scenario{
 			&layers.GlobalAveragePooling2D{}, &layers.Dense{Units: 5}), 8, 4, 32), adam(0.003))
 		r.lesson(m, r.points(1, 20, 5, 8, 4, 32), r.points(2, 7, 5, 8, 4, 32), 7)
 	}},
+	{"words of many channels", false, func(r *run) { // the same for windows of one axis
+		m := compile(r.build(keras.Sequential(
+			&layers.Conv1D{Filters: 64, KernelSize: layers.PerAxis{5}, Activation: "relu"},
+			&layers.Conv1D{Filters: 48, KernelSize: layers.PerAxis{3}, Padding: "same", Activation: "relu"},
+			&layers.GlobalMaxPooling1D{}, &layers.Dense{Units: 5}), 40, 32), adam(0.003))
+		r.lesson(m, r.points(1, 20, 5, 40, 32), r.points(2, 7, 5, 40, 32), 7)
+	}},
 	{"depthwise and separable convolutions", false, func(r *run) {
 		m := compile(r.build(keras.Sequential(
 			&layers.DepthwiseConv2D{KernelSize: layers.PerAxis{3}, DepthMultiplier: new(2), Padding: "same", Activation: "relu"},

@@ -129,6 +129,19 @@ var algorithms = []exec.Algorithm[*problem]{
 		Build: func(p *problem) exec.Kernel { return newWinograd(p.b, p.v, p.gemm()) },
 	},
 	{
+		Name: "winograd-1d",
+		Applies: func(p *problem) string {
+			return p.unless(p.gemm().inLines, "no transforms for its windows")
+		},
+		Pays: func(p *problem) string {
+			if reason := p.inPairs(); reason != "" {
+				return reason
+			}
+			return p.unless(p.nominal().linesPay, "transforms cost more than they save")
+		},
+		Build: func(p *problem) exec.Kernel { return newWinograd1D(p.b, p.v, p.gemm()) },
+	},
+	{
 		Name: "border",
 		Applies: func(p *problem) string {
 			return p.unless(func() bool { return p.inArithmetic(true).inRegions() }, "micro-kernels do not take single pixels of it")

@@ -10,7 +10,7 @@
 //   - tiles.go, tiles_pack.go: implicit GEMM on tile registers (AMX).
 //   - quantized.go: implicit GEMM on 8-bit integers; quantized_depthwise.go: with one kernel
 //     for each channel.
-//   - winograd.go, winograd_direct.go, winograd_grad.go: Winograd's transforms.
+//   - winograd.go, winograd_direct.go, winograd_grad.go, winograd_1d.go: Winograd's transforms.
 //   - depthwise.go, depthwise_vector.go, depthwise_window.go: one kernel per channel.
 //   - small_channel.go, planes.go, kn2row.go, wgrad_small.go, wgrad_dots.go: few channels.
 //   - wgrad.go, wgrad_taps.go, wgrad_rows.go, wgrad_side.go, wgrad_tiles.go: the gradient by the kernels.
@@ -208,6 +208,17 @@ func (k *sumEpilogue) whole(r *exec.Run, set *gemm.Set, rows int, d unsafe.Point
 			k.end(r, rows, d, at, k.row, mask)
 		}
 	}
+}
+
+// add computes the epilogue for rows of sums at d, up to 32 columns of them.
+func (k *sumEpilogue) add(r *exec.Run, set *gemm.Set, rows int, d unsafe.Pointer, at, ld int, mask uint) {
+	y, ldy := k.term(r, 0, at, ld)
+	if k.terms[1].pos < 0 && k.then != nil {
+		product.Then(set.AddRelu, rows, d, ld, y, ldy, mask)
+		return
+	}
+	product.Then(set.Add, rows, d, ld, y, ldy, mask)
+	k.end(r, rows, d, at, ld, mask)
 }
 
 // putRow stores x as the elements of the result from element at on, through the epilogue if

@@ -316,7 +316,7 @@ func (k transformKernels) Chunk(r *exec.Run, w *exec.Worker, i int) {
 
 // kernels converts a panel of kernels to float32 at d: for each element of the window a row of
 // the panel's channels for each channel of the source.
-func (k *winograd) kernels(r *exec.Run, panel int, d unsafe.Pointer) {
+func (k *implicitGEMM) kernels(r *exec.Run, panel int, d unsafe.Pointer) {
 	nr := k.tiles.NR
 	first := panel * nr
 	cols := min(nr, k.lanes-first)
@@ -377,12 +377,12 @@ func (k *winogradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		}
 	}
 	cols := min(k.lanes, k.end*k.tiles.NR) - left
-	if row := p.count[2] * ld; !k.exact(d, images*rows*p.count[2], cols, ld) {
+	if row := p.count[2] * ld; !finiteRows(d, images*rows*p.count[2], cols, ld) {
 		for y := range images * b.rows / 2 { // a row of tiles, so that other images have the same bits in every batch
 			from := b
 			from.image, from.y = b.image+y/(b.rows/2), b.y+y%(b.rows/2)*2
 			n := min(2, b.y+rows-from.y)
-			if to := unsafe.Add(d, y/(b.rows/2)*image+(from.y-b.y)*row); !k.exact(to, n*p.count[2], cols, ld) {
+			if to := unsafe.Add(d, y/(b.rows/2)*image+(from.y-b.y)*row); !finiteRows(to, n*p.count[2], cols, ld) {
 				k.directly(r, w, from, n, to)
 			}
 		}

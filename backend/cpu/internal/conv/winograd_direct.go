@@ -15,9 +15,9 @@ import (
 // it infinite or NaN. So a finite pixel is right, and a row of tiles with another pixel is computed
 // again without transforms.
 
-// exact reports whether all pixels of a part of the result are finite; there are cols channels,
+// finiteRows reports whether all pixels of a part of the result are finite; there are cols channels,
 // and rows of ld bytes.
-func (k *winogradPass) exact(d unsafe.Pointer, pixels, cols, ld int) bool {
+func finiteRows(d unsafe.Pointer, pixels, cols, ld int) bool {
 	if 4*cols == ld { // rows follow each other
 		pixels, cols = 1, pixels*cols
 	}

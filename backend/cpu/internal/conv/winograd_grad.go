@@ -68,8 +68,8 @@ const (
 )
 
 // transposed returns the transpose of a transform.
-func transposed(m [][]float32) [][]float32 {
-	t := make([][]float32, len(m[0]))
+func transposed[T any](m [][]T) [][]T {
+	t := make([][]T, len(m[0]))
 	for i := range t {
 		for _, row := range m {
 			t[i] = append(t[i], row[i])
