@@ -240,6 +240,11 @@ func TestWinogradLimits(t *testing.T) {
 					values[3*len(values)/7], values[5*len(values)/7] = math.Inf(1), math.NaN()
 					args = []array{arrayOf(x.DType, x.Shape, func(i int) float64 { return values[i] }), w}
 					want = portable(t, k.code, k.attr, args...).values()
+					if n := x.Shape[0]; k.code != op.ConvKernelGrad && 7*(n-1) > 5*n { // the last sample is finite
+						other := *k
+						other.name, other.args = what, args
+						other.alone(t, runProcs(t, other.plan(t, nil), args, 2))
+					}
 				}
 				got := runProcs(t, p, args, 1)
 				if !bytes.Equal(got.data, runProcs(t, p, args, 3).data) {

@@ -10,7 +10,7 @@
 //   - tiles.go, tiles_pack.go: implicit GEMM on tile registers (AMX).
 //   - quantized.go: implicit GEMM on 8-bit integers; quantized_depthwise.go: with one kernel
 //     for each channel.
-//   - winograd.go, winograd_direct.go, winograd_grad.go, winograd_1d.go: Winograd's transforms.
+//   - winograd.go, winograd_grad.go, winograd_1d.go: Winograd's transforms.
 //   - depthwise.go, depthwise_vector.go, depthwise_window.go: one kernel per channel.
 //   - small_channel.go, planes.go, kn2row.go, wgrad_small.go, wgrad_dots.go: few channels.
 //   - wgrad.go, wgrad_taps.go, wgrad_rows.go, wgrad_side.go, wgrad_tiles.go: the gradient by the kernels.

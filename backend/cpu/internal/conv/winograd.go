@@ -8,6 +8,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/product"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/window"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -499,4 +500,75 @@ func (k *winogradPass) multiply(r *exec.Run, w *exec.Worker, first, tiles int) {
 			}
 		}
 	}
+}
+
+// Transforms add up to four elements of a tile along two axes. So they can overflow where a
+// direct convolution does not, and an infinity or NaN can reach pixels that do not read it.
+// Both are visible: an infinity or NaN in a transformed tile makes every pixel that depends on
+// it infinite or NaN. So a finite pixel is right, and a row of tiles with another pixel is computed
+// again without transforms.
+
+// finiteRows reports whether all pixels of a part of the result are finite; there are cols channels,
+// and rows of ld bytes.
+func finiteRows(d unsafe.Pointer, pixels, cols, ld int) bool {
+	if 4*cols == ld { // rows follow each other
+		pixels, cols = 1, pixels*cols
+	}
+	for i := range pixels {
+		if !finite(unsafe.Slice((*float32)(unsafe.Add(d, i*ld)), cols)) {
+			return false
+		}
+	}
+	return true
+}
+
+// finite reports whether all elements are finite.
+func finite(x []float32) bool {
+	if v := vec.Native(); v != nil {
+		return v.Infinities(x) == 0
+	}
+	for _, v := range x {
+		if v-v != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// directly computes a row of tiles, of so many rows of pixels, at d, as the sum over the window of
+// products of source pixels and kernels.
+func (k *winogradPass) directly(r *exec.Run, w *exec.Worker, b band, rows int, d unsafe.Pointer) {
+	p, t := &k.phases[0], k.tiles
+	nr, width := 4*t.NR, p.count[2]
+	kernels := unsafe.Pointer(&w.Scratch[k.atV]) // the memory of transformed tiles is free
+	heights := tiling.CeilDiv(width, t.MR)
+	b.rows = 2
+	k.find(r, w.Scratch, p, &b)
+	start := b.first(p)
+	for panel := k.first; panel < k.end; panel++ {
+		k.kernels(r, panel, kernels)
+		col := panel * t.NR
+		mask := uint(1)<<min(t.NR, k.lanes-col) - 1
+		for y := range rows {
+			to := unsafe.Add(d, y*width*k.ld+4*(col-k.first*t.NR))
+			for tap := range k.WindowSize {
+				row := start + (y+tap/3)*b.row + tap%3*b.pixel
+				for h := range heights {
+					lo, hi := tiling.Cut(h, heights, width)
+					d := unsafe.Add(to, lo*k.ld)
+					s := d
+					if tap == 0 {
+						s = nil
+					}
+					t.Rows[hi-lo](k.depth, b.from(row+lo*b.pixel), b.pixel, unsafe.Add(kernels, tap*k.depth*nr), nr, s, k.ld, d, k.ld, mask)
+				}
+			}
+		}
+	}
+}
+
+// first returns the offset of the window of a band's first pixel from the band's start, in
+// bytes.
+func (b *band) first(p *stridedPhase) int {
+	return (p.low[0]-b.low[0])*b.plane + (p.low[1]-b.low[1])*b.row + (p.low[2]-b.low[2])*b.pixel
 }

@@ -5,8 +5,10 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/product"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/window"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -277,5 +279,77 @@ func (k transformSums) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		k.put(r, w, at, n, k.directly(r, w, tap, k.first+out, n))
 	case !k.direct:
 		k.put(r, w, at, n, to)
+	}
+}
+
+// exact reports whether transformed sums are finite: rows of n channels at d, step bytes
+// apart, one for each channel of the input.
+func (k *winogradGradPass) exact(w *exec.Worker, d unsafe.Pointer, step, n int) bool {
+	// Sums of float32 numbers in float64 are finite unless one of the numbers is not.
+	if vec.Native() == nil {
+		for c := range k.channels {
+			if !finite(unsafe.Slice((*float32)(unsafe.Add(d, c*step)), n)) {
+				return false
+			}
+		}
+		return true
+	}
+	columns := lanes.ViewOf[float64](w.Scratch[k.atColumns:], n)
+	clear(columns)
+	x := unsafe.Slice((*float32)(d), (k.channels-1)*step/4+n)
+	vec.Native().SumColumns(columns, x, k.channels, step/4)
+	for _, v := range columns {
+		if v-v != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// directly returns the sum of products for an element of the window and n
+// channels of the result from out on: rows of 32 channels, one for each channel
+// of the input.
+func (k *winogradGradPass) directly(r *exec.Run, w *exec.Worker, tap, out, n int) unsafe.Pointer {
+	row := k.row
+	in, grads := &k.input.phases[0], &k.grads.phases[0]
+	t, width := k.set.F32, k.Out[2]
+	sums := unsafe.Pointer(&w.Scratch[k.atDirect])
+	pixels := lanes.ViewOf[float32](w.Scratch[k.atDirect+k.channels*row:], width*row/4)
+	clear(pixels) // channels beyond n, too
+	begins := true
+	heights := tiling.CeilDiv(k.channels, t.MR)
+	for j := range k.Batch * k.Out[0] * k.bands {
+		y := j % k.bands * 2 * k.down
+		plane := j / k.bands
+		b := band{image: plane / k.Out[0], z: plane % k.Out[0], y: y, rows: tiling.RoundUp(min(2*k.down, k.Out[1]-y), 2)}
+		x, g := b, b
+		k.input.find(r, w.Scratch, in, &x)
+		k.grads.find(r, w.Scratch[k.atGradsBand:], grads, &g)
+		for i := range min(2*k.down, k.Out[1]-y) {
+			for at := range width {
+				from := unsafe.Slice((*float32)(g.from(g.first(grads)+i*g.row+at*g.pixel+4*out)), n)
+				copy(pixels[at*row/4:], from)
+			}
+			a := x.from(x.first(in) + (i+tap/3)*x.row + tap%3*x.pixel)
+			for h := range heights {
+				lo, hi := tiling.Cut(h, heights, k.channels)
+				d := unsafe.Add(sums, lo*row)
+				s := d
+				if begins {
+					s = nil
+				}
+				k.inner(width, hi-lo, unsafe.Add(a, 4*lo), x.pixel, unsafe.Pointer(&pixels[0]), s, d)
+			}
+			begins = false
+		}
+	}
+	return sums
+}
+
+// put stores sums of a tap for n channels of the result.
+func (k *winogradGradPass) put(r *exec.Run, w *exec.Worker, at, n int, sums unsafe.Pointer) {
+	row := k.row
+	for c := range k.channels {
+		putRow(&k.convolution, r, w, at+c*k.outs, unsafe.Slice((*float32)(unsafe.Add(sums, c*row)), n))
 	}
 }
