@@ -46,8 +46,8 @@ const wazero = "github.com/tetratelabs/wazero/cmd/wazero@v1.12.0"
 // What examples/predict may take for js, linked with -ldflags "-s -w", and what that takes
 // in gzip: a program that loads any .keras file and trains nothing.
 const (
-	predictBudget     = 19_250_000
-	predictGzipBudget = 4_500_000
+	predictBudget     = 19_600_000
+	predictGzipBudget = 4_600_000
 )
 
 func needsWasm(t *testing.T) {
