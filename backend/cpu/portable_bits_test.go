@@ -82,6 +82,26 @@ func TestPortableBits(t *testing.T) {
 				add(name+" gradient by the kernels", op.ConvKernelGrad, byKernel, x, dy)
 			}
 		}
+		for _, words := range [][3]int{{3, 64, 32}, {4, 150, 70}, {5, 64, 72}, {7, 35, 40}} {
+			size, in, out := words[0], words[1], words[2]
+			a := op.Attr{Stride: []int{1}, Dilation: []int{1}, Low: []int{1}, High: []int{2}}
+			x, w := random(5, 41, in), random(size, in, out)
+			if size == 5 { // transforms spread what is not finite
+				x = arrayOf(d, x.Type.Shape, func(i int) float64 {
+					if i == 3000 {
+						return math.NaN()
+					}
+					return rng.NormFloat64()
+				})
+			}
+			y, err := op.Infer(op.Conv, a, x.Type, w.Type)
+			if err != nil {
+				t.Fatal(err)
+			}
+			add(fmt.Sprintf("convolution of words %v", words), op.Conv, a, x, w)
+			a.Dims = x.Shape
+			add(fmt.Sprintf("convolution of words %v gradient by the input", words), op.ConvInputGrad, a, random(y.Shape...), w)
+		}
 		for _, size := range []int{2, 3} {
 			a := op.Attr{Window: []int{size, size}, Stride: []int{2, 2}, Dilation: []int{1, 1}, Low: []int{0, 1}, High: []int{1, 0}}
 			x := zeros(2, 13, 12, 19)

@@ -41,7 +41,7 @@ func orderedAlgorithms(table []exec.Algorithm[*problem]) (ordered []exec.Algorit
 		case "matmul", "depthwise", "implicit", "blocks", "direct":
 			a.Pays = nil
 			ordered = append(ordered, a)
-		case "small-channel", "winograd", "border":
+		case "small-channel", "winograd", "winograd-1d", "border":
 			ordered = append(ordered, a)
 		}
 	}

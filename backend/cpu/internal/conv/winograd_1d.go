@@ -147,11 +147,11 @@ func (t *transform) apply(set *gemm.Set, i, n int, x unsafe.Pointer, xs int, d u
 }
 
 // inLines reports whether there are transforms for the windows of k. Micro-kernels that do not
-// mask columns must fill tiles.
+// mask columns must fill tiles, unless the choice must be that of every level.
 func (k *implicitGEMM) inLines() bool {
 	ones := [3]int{1, 1, 1}
 	r := k.Size[2]
-	if k.set.Depthwise == nil || !k.tiles.Masked && k.lanes%k.tiles.NR > 0 || k.groups > 1 || k.Stride != ones || k.Dilation != ones {
+	if k.set.Depthwise == nil || !k.set.Ordered && !k.fillsTiles() || k.groups > 1 || k.Stride != ones || k.Dilation != ones {
 		return false
 	}
 	rows := k.Size[0] == 1 && k.Size[1] == 1 && k.In[0] == k.Out[0] && k.In[1] == k.Out[1] && k.Low[0] == 0 && k.Low[1] == 0
@@ -189,8 +189,8 @@ func newWinograd1D(b *exec.Builder, v *ir.Value, c *implicitGEMM) exec.Kernel {
 	if k.ldv = 4 * k.depth; k.ldv%product.Conflicts == 0 {
 		k.ldv += product.RowPad
 	}
-	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil
-	if k.to == dtype.Float32 && !k.direct {
+	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil && k.fillsTiles()
+	if k.to == dtype.Float32 && v.Attr.Body != nil && k.fillsTiles() {
 		// A term like the result can be in its memory.
 		if k.sums = newSumEpilogue(b, v, k.set, k.dstAll); k.sums != nil && (k.sums.terms[0].full || k.sums.terms[1].full) {
 			k.sums = nil
@@ -198,6 +198,9 @@ func newWinograd1D(b *exec.Builder, v *ir.Value, c *implicitGEMM) exec.Kernel {
 		k.direct = k.sums != nil
 	}
 	k.ld = 4 * k.lanes
+	if !k.fillsTiles() {
+		k.ld = k.panels * nr
+	}
 	k.cut(p)
 	k.ofSource = newTransform(line.source, 4*k.depth)
 	k.ofKernels = newTransform(line.kernel, k.depth*nr)
