@@ -161,13 +161,17 @@ func (k *convolution) windows3x3() bool {
 }
 
 // tileProducts returns the products for a pair of channels with elements of the window within
-// the source, and those with transformed tiles.
+// the source, and those with transformed tiles. With portable bits padding is multiplied, too.
 func (k *implicitGEMM) tileProducts() (direct, tiles float64) {
 	k.eachPhase(func(p stridedPhase, taps [3][]tap) {
 		n, covered := k.Batch*p.count[0], 1
 		for axis := 1; axis < 3; axis++ {
 			sum := 0
 			for _, t := range taps[axis] {
+				if k.set.Ordered {
+					sum += p.count[axis]
+					continue
+				}
 				sum += max(0, min(p.count[axis], k.dims[axis]-t.at)-max(0, -t.at))
 			}
 			covered *= sum
