@@ -210,17 +210,6 @@ func (k *sumEpilogue) whole(r *exec.Run, set *gemm.Set, rows int, d unsafe.Point
 	}
 }
 
-// add computes the epilogue for rows of sums at d, up to 32 columns of them.
-func (k *sumEpilogue) add(r *exec.Run, set *gemm.Set, rows int, d unsafe.Pointer, at, ld int, mask uint) {
-	y, ldy := k.term(r, 0, at, ld)
-	if k.terms[1].pos < 0 && k.then != nil {
-		product.Then(set.AddRelu, rows, d, ld, y, ldy, mask)
-		return
-	}
-	product.Then(set.Add, rows, d, ld, y, ldy, mask)
-	k.end(r, rows, d, at, ld, mask)
-}
-
 // putRow stores x as the elements of the result from element at on, through the epilogue if
 // there is one.
 func putRow[T lanes.Real](k *convolution, r *exec.Run, w *exec.Worker, at int, x []T) {

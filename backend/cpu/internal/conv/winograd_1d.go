@@ -191,8 +191,7 @@ func newWinograd1D(b *exec.Builder, v *ir.Value, c *implicitGEMM) exec.Kernel {
 	}
 	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil && k.fillsTiles()
 	if k.to == dtype.Float32 && v.Attr.Body != nil && k.fillsTiles() {
-		// A term like the result can be in its memory.
-		if k.sums = newSumEpilogue(b, v, k.set, k.dstAll); k.sums != nil && (k.sums.terms[0].full || k.sums.terms[1].full) {
+		if k.sums = newSumEpilogue(b, v, k.set, k.dstAll); k.sums != nil && k.sums.over(b, v) {
 			k.sums = nil
 		}
 		k.direct = k.sums != nil
@@ -207,8 +206,11 @@ func newWinograd1D(b *exec.Builder, v *ir.Value, c *implicitGEMM) exec.Kernel {
 	k.ofProducts = newTransform(line.result, k.most*nr)
 	box := 4 * k.depth * (k.segment*k.m + k.Size[2] - 1)
 	tile := 0
-	if !k.direct {
+	switch {
+	case !k.direct:
 		tile = k.most * k.m * k.ld
+	case k.sums != nil:
+		tile = 4 * window.VectorChannels
 	}
 	k.atTile = tiling.RoundUp(box, 64)
 	k.atV = k.atTile + tiling.RoundUp(tile, 64)
@@ -300,10 +302,7 @@ func (k *winograd1D) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	case !k.direct:
 		k.store(r, w, product.Tile{Row: pixel, Rows: rows * pixels, Cols: k.lanes, Data: d, LD: k.ld})
 	case k.sums != nil:
-		for col := 0; col < k.lanes; col += window.VectorChannels {
-			mask := uint(1)<<min(window.VectorChannels, k.lanes-col) - 1
-			k.sums.add(r, k.set, rows*pixels, unsafe.Add(d, 4*col), at+4*col, k.ld, mask)
-		}
+		k.sums.whole(r, k.set, rows*pixels, d, at, w.Scratch[k.atTile:])
 	}
 }
 
