@@ -132,7 +132,7 @@ func Exp2BelowSum(x []float32, scale, top, by float32, s []float32) float32 {
 		v.Exp2BelowSum(x, x, s)
 	default:
 		for i, a := range x {
-			x[i] = exp2F32(min(0, a-top)*scale) * by
+			x[i] = float32(exp2F32(float32(min(0, a-top)*scale)) * by)
 		}
 	}
 	if hasLanes(v) {
