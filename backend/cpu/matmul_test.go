@@ -152,6 +152,25 @@ func TestMatMulOddRows(t *testing.T) {
 	})
 }
 
+// TestMatMulSingleRow: a row of few columns alone, which micro-kernels for one row compute where
+// it is in memory, has the bits that it has among others.
+func TestMatMulSingleRow(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
+		for _, k := range []int{1, 2, 3, 17, 700, 1025, 4099} {
+			for n := 9; n <= 66; n += 1 + n/40*4 {
+				several := matMulProgram(t, op.Attr{}, dtype.Float32, 3, n, k)
+				in := someOperands(several)
+				want := runProcs(t, several, in, 1).data[4*n : 8*n]
+				single := matMulProgram(t, op.Attr{}, dtype.Float32, 1, n, k)
+				row := array{single.graph.Params[0].Type, in[0].data[4*k : 8*k]}
+				if got := runProcs(t, single, []array{row, in[1]}, 2).data; !bytes.Equal(got, want) {
+					t.Errorf("1×%d×%d: other bits than in a batch of three", k, n)
+				}
+			}
+		}
+	})
+}
+
 // runProcs runs p with a number of workers.
 func runProcs(t *testing.T, p *Program, in []array, procs int) array {
 	t.Helper()

@@ -44,6 +44,7 @@ const (
 	pageCols       = 4096    // columns of a chunk for which rows are read in long enough pieces
 	pairRows       = 32      // rows of B that are added up in a call, on pairs
 	leastCols      = 16      // of a last chunk: a whole vector, see gemm.Adds
+	fewPanels      = 2       // of a tile's columns: with more, adding up rows takes less time
 )
 
 // fourSlices reports whether a product of a row with n columns in some slices is computed by
@@ -212,20 +213,45 @@ func (k *vectorProduct) slice(r *exec.Run, w *exec.Worker, i, done int) {
 			dots(unsafe.Add(t.Data, 4*j), x, unsafe.Add(s, (t.Col+j)*lds), lds, min(4, t.Cols-j), k.k)
 		}
 	default:
+		added := 0
 		if done == 0 {
 			clear(t.at(0))
+			if m.element == gemm.F32 && t.Cols <= fewPanels*k.Set.F32.NR {
+				added = k.panels(t, x, unsafe.Add(s, first*lds+4*t.Col), lds, end-first)
+			}
 		}
 		adds, rows, sizeX := k.Set.Adds[m.element], 4, 4
 		if m.element == gemm.Pairs {
 			rows, sizeX = pairRows, size
 		}
-		for p := first; p < end; p += rows {
+		for p := first + added; p < end; p += rows {
 			adds(t.Data, unsafe.Add(x, sizeX*(p-first)), unsafe.Add(s, p*lds+t.Col*size), lds, min(rows, end-p), t.Cols)
 		}
 	}
 	if k.Slices.N == 1 {
 		k.store(r, w, t)
 	}
+}
+
+// panels begins the sums of t: it multiplies a vector of n elements by rows of B, from s on, with
+// micro-kernels for a row, whose sums have the order of Adds. It returns how many rows it has
+// added up: kernels read all columns of a tile, so where a row is shorter the last ones are left
+// to Adds.
+func (k *vectorProduct) panels(t Tile, x, s unsafe.Pointer, lds, n int) int {
+	micro := k.Set.F32
+	nr, kernels := micro.NR, micro.Rows
+	if t.Cols <= micro.NarrowNR {
+		nr, kernels = micro.NarrowNR, micro.NarrowRows
+	}
+	n -= tiling.CeilDiv(4*max(0, nr-t.Cols), lds)
+	if n <= 0 {
+		return 0
+	}
+	for col := 0; col < t.Cols; col += nr {
+		col = max(0, min(col, t.Cols-nr)) // the last panel has columns of the one before
+		kernels[1](n, x, 0, unsafe.Add(s, 4*col), lds, nil, 0, unsafe.Add(t.Data, 4*col), 0, 1<<min(nr, t.Cols)-1)
+	}
+	return n
 }
 
 // String describes how the product is cut.
