@@ -2,7 +2,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CGO_ENABLED=0
-# .ci/lint has vetted what go test would vet. Compilers collect no garbage, and write no
+# .ci/vet has vetted what go test would vet. Compilers collect no garbage, and write no
 # tables for debuggers: a fifth less processor time. Tests do not get the first of these
 # from the environment.
 export GOFLAGS="-vet=off -toolexec=$PWD/.ci/toolexec -gcflags=all=-dwarf=false"
