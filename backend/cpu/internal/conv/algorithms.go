@@ -38,10 +38,10 @@ func New(b *exec.Builder, v *ir.Value) exec.Kernel {
 func orderedAlgorithms(table []exec.Algorithm[*problem]) (ordered []exec.Algorithm[*problem]) {
 	for _, a := range table {
 		switch a.Name {
-		case "matmul", "depthwise", "implicit", "blocks", "direct":
+		case "matmul", "implicit", "blocks", "direct":
 			a.Pays = nil
 			ordered = append(ordered, a)
-		case "small-channel", "winograd", "winograd-1d", "border":
+		case "depthwise-vector", "depthwise", "small-channel", "winograd", "winograd-1d", "border":
 			ordered = append(ordered, a)
 		}
 	}
@@ -308,7 +308,7 @@ func (p *problem) notDepthwiseVector() string {
 	if reason := p.notDepthwise(); reason != "" {
 		return reason
 	}
-	if p.from == dtype.Float64 || p.set == nil || p.set.Depthwise == nil || p.code == op.ConvKernelGrad && p.set.DepthwiseGrad == nil {
+	if p.from == dtype.Float64 || p.set == nil || p.set.Depthwise == nil || p.code == op.ConvKernelGrad && p.set.DepthwiseGrad == nil && !p.set.Ordered {
 		return "no vector loops"
 	}
 	return ""

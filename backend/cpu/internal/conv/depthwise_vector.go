@@ -20,13 +20,18 @@ import (
 // not float32 is converted first.
 //
 // For the gradient by the kernels, bands are distributed, by their index, over a fixed number
-// of partial sums, which are added up in order at the end.
+// of partial sums, which are added up in order at the end. In an ordered set it is sums over the
+// pixels of a row of the loop that sums up windows: their elements are the row's pixels, and its
+// pixels the elements of a row of the window.
 type depthwiseVector struct {
 	windowRegions
 	add     addPartials
 	sums    int
 	grad    bool // it is the gradient by the kernels
-	atGrads int  // in scratch memory
+	plus    func(dst, a, b []float32)
+	atGrads int     // in scratch memory
+	atRow   int     // in scratch memory: the sums over a row of pixels, in an ordered set
+	pixels  []int64 // of a row, in an ordered set: their offsets in the input and in the result's gradient
 
 	nine bool // regions of nine elements are computed by DepthwiseNine
 
@@ -40,7 +45,7 @@ type depthwiseVector struct {
 type addPartials struct{ *depthwiseVector }
 
 func newDepthwiseVector(b *exec.Builder, v *ir.Value, c convolution, set *gemm.Set) exec.Kernel {
-	k := &depthwiseVector{grad: c.code == op.ConvKernelGrad}
+	k := &depthwiseVector{grad: c.code == op.ConvKernelGrad, plus: lanes.OfF32().Binary[op.Add]}
 	p := &implicitGEMM{
 		convolution: c, set: set, tiles: set.F32, source: c.a, windowLoops: true, bytes: 4,
 		dims: c.In, depth: 1, lanes: 1, srcAll: c.channels, dstAll: c.channels,
@@ -79,13 +84,21 @@ func newDepthwiseVector(b *exec.Builder, v *ir.Value, c convolution, set *gemm.S
 	// Loops read whole vectors of channels.
 	k.atTile = tiling.RoundUp(box+4*window.VectorChannels, 64)
 	k.atGrads = k.atTile
-	most := max(tile, 4*k.Out[2]*k.channels)
+	most := max(tile, 4*k.Out[2]*k.channels+4*window.VectorChannels)
+	k.atRow = k.atTile + tiling.RoundUp(most, 64)
 	k.sums = 1
 	if k.grad {
 		k.sums = max(1, min(mostSums, chunks))
 	}
+	end := k.atRow
+	if k.grad && set.Ordered {
+		end += k.Size[2] * k.padded
+		for i := range k.Out[2] {
+			k.pixels = append(k.pixels, int64(4*i*k.Stride[2]*k.channels), int64(4*i*k.channels))
+		}
+	}
 	b.ReserveShared(max(shared, k.sums*k.WindowSize*k.padded))
-	k.addEpilogue(b, v, k.atTile+tiling.RoundUp(most, 64), k.channels)
+	k.addEpilogue(b, v, end, k.channels)
 	k.result = product.Writer{Set: k.set, N: k.dstAll, TileN: k.dstAll, Out: k.dst, To: k.to, After: k.after}
 	return k
 }
@@ -321,8 +334,17 @@ func (k *depthwiseVector) addBand(r *exec.Run, w *exec.Worker, s, i int) {
 	n := k.Out[2] * k.channels
 	k.eachRow(r, w, p, &b, func(y int) {
 		from := k.pixelOf(p, b.image, b.z, b.y+y, 0) * k.channels * size
-		grads := lanes.RealView(r.Values[k.b][from:from+n*size], k.from, lanes.ViewOf[float32](w.Scratch[k.atGrads:], n))
+		own := lanes.ViewOf[float32](w.Scratch[k.atGrads:], n)
+		grads := lanes.RealView(r.Values[k.b][from:from+n*size], k.from, own)
+		if k.set.Ordered && k.channels%window.VectorChannels > 0 && k.stored == gemm.F32 { // loops read whole vectors
+			copy(own, grads)
+			grads = own
+		}
 		k.eachRegion(0, &b, y, func(x unsafe.Pointer, places []int64, from, n int) {
+			if k.set.Ordered {
+				k.addPixels(r, w, s, x, places, unsafe.Pointer(&grads[from*k.channels]), n)
+				return
+			}
 			for c := 0; c < k.channels && len(places) > 0; c += window.VectorChannels {
 				mask := uint(1)<<min(window.VectorChannels, k.channels-c) - 1
 				k.set.DepthwiseGrad(n, len(places)/2, unsafe.Pointer(&places[0]), unsafe.Add(x, 4*c), p.move[2]*b.pixel,
@@ -330,6 +352,30 @@ func (k *depthwiseVector) addBand(r *exec.Run, w *exec.Worker, s, i int) {
 			}
 		})
 	})
+}
+
+// addPixels adds the sums over n pixels of a row to partial sum s. Elements of the window whose
+// pixels have equal distances are one call.
+func (k *depthwiseVector) addPixels(r *exec.Run, w *exec.Worker, s int, x unsafe.Pointer, places []int64, grads unsafe.Pointer, n int) {
+	for len(places) > 0 {
+		taps, step := 1, 0
+		for ; 2*taps < len(places) && taps < k.Size[2] && places[2*taps+1] == places[1]+int64(taps*k.padded); taps++ {
+			if taps == 1 {
+				step = int(places[2] - places[0])
+			}
+			if places[2*taps] != places[0]+int64(taps*step) {
+				break
+			}
+		}
+		row := w.Scratch[k.atRow:][:taps*k.padded]
+		for c := 0; c < k.channels; c += window.VectorChannels {
+			mask := uint(1)<<min(window.VectorChannels, k.channels-c) - 1
+			k.set.Depthwise(taps, n, unsafe.Pointer(&k.pixels[0]), unsafe.Add(x, int(places[0])+4*c), step, unsafe.Add(grads, 4*c), 0, unsafe.Pointer(&row[4*c]), k.padded, mask)
+		}
+		sums := lanes.ViewOf[float32](r.Shared[s*k.WindowSize*k.padded+int(places[1]):], len(row)/4)
+		k.plus(sums, sums, lanes.ViewOf[float32](row, len(sums)))
+		places = places[2*taps:]
+	}
 }
 
 func (k *addPartials) Chunk(r *exec.Run, w *exec.Worker, tap int) {

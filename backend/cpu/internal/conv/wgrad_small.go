@@ -16,8 +16,13 @@ import (
 // the window stay in registers over the rows of a block, and each pixel of the result's
 // gradient is read once for all of them. The input of a block is copied as float32, with zeros
 // around it.
+//
+// In an ordered set there is a sum for each row of pixels, which micro-kernels for elements of a
+// row of the window have where there is no such loop.
 type wgradSmall struct {
 	*wgradGEMM
+	panel    int     // columns of a panel
+	atPanel  int     // in scratch memory: a packed panel of the gradients of a block, for micro-kernels
 	at       []int64 // offsets for each element of the window and channel: in the copy, and of the sum
 	bands    int     // of a plane
 	units    int     // planes, or bands if planes are few
@@ -39,8 +44,12 @@ func (k *wgradGEMM) inTaps() bool {
 	if k.stored == gemm.BF16 && k.set.Blocks != nil {
 		most = smallGradTaps
 	}
+	able := k.set.SmallChannelGrad[k.stored] != nil
+	if k.set.Ordered {
+		able = k.Dilation[2] == 1 // for micro-kernels, on every level
+	}
 	last := k.outs % window.VectorChannels
-	return k.set.SmallChannelGrad[k.stored] != nil && k.groups == 1 && k.In[0]*k.Size[0] == 1 && k.channels <= smallDepth && k.WindowSize*k.channels <= most && (last == 0 || last > window.VectorChannels/2)
+	return able && k.groups == 1 && k.In[0]*k.Size[0] == 1 && k.channels <= smallDepth && k.WindowSize*k.channels <= most && (last == 0 || last > window.VectorChannels/2)
 }
 
 func newWgradSmall(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
@@ -60,11 +69,18 @@ func newWgradSmall(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
 	if !c.byPlanes {
 		c.units = k.blocks
 	}
-	k.tapRows, k.width = k.channels, tiling.RoundUp(k.outs, window.VectorChannels)
-	k.panels, k.parts = k.width/window.VectorChannels, 1
+	c.panel, c.atPanel = window.VectorChannels, tiling.RoundUp(c.rowBytes*k.boxRows, 64)
+	scratch := c.atPanel
+	if k.set.SmallChannelGrad[k.stored] == nil {
+		c.panel = k.tiles.NR
+		scratch += 4 * c.panel * k.block * k.Out[2]
+	}
+	k.tapRows, k.width = k.channels, tiling.RoundUp(k.outs, c.panel)
+	k.panels, k.parts = k.width/c.panel, 1
 	k.sumBytes = 4 * k.WindowSize * k.channels * k.width
+	all := 4 * k.WindowSize * k.channels * tiling.RoundUp(k.outs, window.VectorChannels) // on every level
 	// A power of two: other kernels of a batch-tiled group cut images alike.
-	k.sums = max(1, min(c.units, mostSums, sumsBytes/k.sumBytes, tiling.CeilDiv(k.macs(), product.ChunkMACs)))
+	k.sums = max(1, min(c.units, mostSums, sumsBytes/all, tiling.CeilDiv(k.macs(), product.ChunkMACs)))
 	k.sums = 1 << (bits.Len(uint(k.sums)) - 1)
 	for ky := range k.Size[1] {
 		for kx := range k.Size[2] {
@@ -76,7 +92,7 @@ func newWgradSmall(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
 	}
 	k.finish.wgradGEMM = k
 	b.ReserveShared(product.FlagBytes + k.sums*k.sumBytes)
-	k.addEpilogue(b, v, tiling.RoundUp(c.rowBytes*k.boxRows, 64), k.outs)
+	k.addEpilogue(b, v, scratch, k.outs)
 	return c
 }
 
@@ -131,23 +147,59 @@ func (k *wgradSmall) add(r *exec.Run, w *exec.Worker, sum, first, end, shift int
 	size := k.from.Size()
 	kernels := k.set.SmallChannelGrad[k.stored]
 	sums := unsafe.Pointer(&k.sumsOf(r, sum)[0])
-	xs := 4 * k.Stride[2] * k.channels
 	for block := first; block < end; block++ {
 		image, y := block/k.bands, block%k.bands*k.block
 		rows := min(k.block, k.Out[1]-y)
 		k.loadRow(r, w, image, y*k.Stride[1]-k.Low[1])
-		box := unsafe.Pointer(&w.Scratch[0])
 		for p := range k.panels {
-			grads := unsafe.Pointer(&r.Values[k.b][((((image-shift)*k.Out[1]+y)*k.Out[2])*k.outs+p*window.VectorChannels)*size])
-			mask := uint(1)<<min(window.VectorChannels, k.outs-p*window.VectorChannels) - 1
-			for at := k.at; len(at) > 0; {
-				n := min(len(at)/2, smallGradTaps)
-				if len(at)/2 > smallGradTaps {
-					n = tiling.CeilDiv(len(at)/2, tiling.CeilDiv(len(at)/2, smallGradTaps))
+			grads := unsafe.Pointer(&r.Values[k.b][((((image-shift)*k.Out[1]+y)*k.Out[2])*k.outs+p*k.panel)*size])
+			switch {
+			case kernels == nil:
+				k.addPanel(w, sums, p, grads, rows)
+			case k.set.Ordered:
+				for row := range rows {
+					k.addTaps(w, sums, p, unsafe.Add(grads, row*k.Out[2]*k.outs*size), row, 1)
 				}
-				kernels[n](k.Out[2], rows, unsafe.Pointer(&at[0]), box, xs, grads, k.outs*size,
-					unsafe.Add(sums, 4*p*window.VectorChannels), k.Stride[1]*k.rowBytes-k.Out[2]*xs, mask)
-				at = at[2*n:]
+			default:
+				k.addTaps(w, sums, p, grads, 0, rows)
+			}
+		}
+	}
+}
+
+// addTaps adds the products of some rows of a block, from row on, and panel p of their gradients.
+func (k *wgradSmall) addTaps(w *exec.Worker, sums unsafe.Pointer, p int, grads unsafe.Pointer, row, rows int) {
+	kernels, xs := k.set.SmallChannelGrad[k.stored], 4*k.Stride[2]*k.channels
+	box := unsafe.Pointer(&w.Scratch[row*k.Stride[1]*k.rowBytes])
+	mask := uint(1)<<min(window.VectorChannels, k.outs-p*window.VectorChannels) - 1
+	for at := k.at; len(at) > 0; {
+		n := min(len(at)/2, smallGradTaps)
+		if len(at)/2 > smallGradTaps {
+			n = tiling.CeilDiv(len(at)/2, tiling.CeilDiv(len(at)/2, smallGradTaps))
+		}
+		kernels[n](k.Out[2], rows, unsafe.Pointer(&at[0]), box, xs, grads, k.outs*k.from.Size(),
+			unsafe.Add(sums, 4*p*window.VectorChannels), k.Stride[1]*k.rowBytes-k.Out[2]*xs, mask)
+		at = at[2*n:]
+	}
+}
+
+// addPanel adds the products of the rows of a block and panel p of their gradients, row by row.
+func (k *wgradSmall) addPanel(w *exec.Worker, sums unsafe.Pointer, p int, grads unsafe.Pointer, rows int) {
+	t, cols, ldb := k.tiles, min(k.panel, k.outs-p*k.panel), 4*k.outs
+	if cols < k.panel || k.stored != gemm.F32 { // micro-kernels read whole panels of float32
+		packed := unsafe.Pointer(&w.Scratch[k.atPanel])
+		k.set.Lanes[k.stored](packed, 4*k.panel, grads, k.outs*k.from.Size(), rows*k.Out[2], 1<<cols-1, 1<<k.panel-1)
+		grads, ldb = packed, 4*k.panel
+	}
+	across, ld := k.Size[2]*k.channels, 4*k.width
+	heights := tiling.CeilDiv(across, t.MR)
+	for ky := range k.Size[1] {
+		for h := range heights {
+			lo, hi := tiling.Cut(h, heights, across)
+			d := unsafe.Add(sums, (ky*across+lo)*ld+4*p*k.panel)
+			for row := range rows {
+				a := unsafe.Pointer(&w.Scratch[(row*k.Stride[1]+ky*k.Dilation[1])*k.rowBytes+4*lo])
+				t.Inner[hi-lo](k.Out[2], a, 4*k.Stride[2]*k.channels, unsafe.Add(grads, row*k.Out[2]*ldb), ldb, d, ld, d, ld, 1<<cols-1)
 			}
 		}
 	}

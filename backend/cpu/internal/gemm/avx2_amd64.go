@@ -239,6 +239,11 @@ func winogradSourceAVX2(n int, x unsafe.Pointer, row int, column int, xs int, d 
 //go:noescape
 func winogradResultAVX2(n int, x unsafe.Pointer, row int, column int, xs int, d unsafe.Pointer, drow int, dcolumn int, ds int, mask uint)
 
+// winogradGradsAVX2 is a Transform of 2×2 pixels to 4×4 for AVX2.
+//
+//go:noescape
+func winogradGradsAVX2(n int, x unsafe.Pointer, row int, column int, xs int, d unsafe.Pointer, drow int, dcolumn int, ds int, mask uint)
+
 // maxPoolF32AVX2 is MaxPool of 32 channels of F32 for AVX2.
 //
 //go:noescape

@@ -2,8 +2,10 @@ package gemm
 
 import (
 	"math/bits"
+	"sync"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/portablemath"
 )
@@ -205,9 +207,17 @@ var portable = Set{
 	Narrow:    [elements]Convert{F16: narrow(F16), BF16: narrow(BF16)},
 }
 
-// depthwise is Set.Depthwise in Go.
+// depthwise is Set.Depthwise in Go, or on levels that have loops of package vec alone by sums of
+// products down columns.
 func depthwise(n, taps int, at, x unsafe.Pointer, xs int, y unsafe.Pointer, _ int, d unsafe.Pointer, ds int, mask uint) {
-	channels := bits.Len(mask)
+	channels, whole := bits.Len(mask), 0
+	v := vec.Native()
+	var unused *columnOperands
+	if v != nil {
+		whole = channels / v.Lanes * v.Lanes
+		unused = columnPool.Get().(*columnOperands)
+		defer columnPool.Put(unused)
+	}
 	places := unsafe.Slice((*[2]int64)(at), taps)
 	for i := range n {
 		to := unsafe.Slice((*float32)(unsafe.Add(d, i*ds)), channels)
@@ -215,7 +225,10 @@ func depthwise(n, taps int, at, x unsafe.Pointer, xs int, y unsafe.Pointer, _ in
 		for _, p := range places {
 			a := unsafe.Slice((*float32)(unsafe.Add(x, int(p[0])+i*xs)), channels)
 			b := unsafe.Slice((*float32)(unsafe.Add(y, p[1])), channels)
-			for j := range to {
+			if whole > 0 {
+				v.Columns.Products(unused.sum[:whole], to, unused.center[:], a, b, 1, whole)
+			}
+			for j := whole; j < channels; j++ {
 				switch b[j] { // most factors of transforms need no rounding
 				case 1:
 					to[j] += a[j]
@@ -228,6 +241,12 @@ func depthwise(n, taps int, at, x unsafe.Pointer, xs int, y unsafe.Pointer, _ in
 		}
 	}
 }
+
+// columnOperands are what sums of products down columns need besides: sums of y, which nobody
+// reads, and zeros that are subtracted from x.
+type columnOperands struct{ sum, center [32]float32 }
+
+var columnPool = sync.Pool{New: func() any { return new(columnOperands) }}
 
 // The matrices of Winograd's transforms, see Set.WinogradSource.
 var (

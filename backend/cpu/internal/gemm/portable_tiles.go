@@ -111,7 +111,8 @@ func (s *Set) ordered() *Set {
 		Name: s.Name, F32: &t,
 		Lanes: s.Lanes, Transpose: s.Transpose, Widen: s.Widen, Narrow: s.Narrow, NarrowLanes: s.NarrowLanes,
 		Relu: s.Relu, Add: s.Add, ReluGrad: s.ReluGrad, Divide: s.Divide, LowPrecision: s.LowPrecision,
-		SmallChannel: s.SmallChannel, Depthwise: s.Depthwise,
+		SmallChannel: s.SmallChannel, SmallChannelGrad: s.SmallChannelGrad,
+		Depthwise: s.Depthwise, DepthwiseRow: s.DepthwiseRow, DepthwiseNine: s.DepthwiseNine,
 		WinogradSource: s.WinogradSource, WinogradResult: s.WinogradResult, WinogradGrads: s.WinogradGrads,
 		Ordered: true,
 	}

@@ -77,7 +77,7 @@ var AVX2 = func() *Set {
 	}
 	s.Transpose[F32], s.Transpose[F16], s.Transpose[BF16] = transposeBy(F32, 8, transposeF32AVX2), transposeBy(F16, 8, transposeF16AVX2), transposeBy(BF16, 8, transposeBF16AVX2)
 	s.Depthwise, s.DepthwiseRow = depthwiseBy(depthwiseRowAVX2), depthwiseRowAVX2
-	s.WinogradSource, s.WinogradResult = winogradSourceAVX2, winogradResultAVX2
+	s.WinogradSource, s.WinogradResult, s.WinogradGrads = winogradSourceAVX2, winogradResultAVX2, winogradGradsAVX2
 	s.SmallChannel[F32] = smallChannelF32AVX2
 	s.MaxPool[F32] = maxPoolF32AVX2
 	s.Relu, s.Add, s.ReluGrad = reluAVX2, addAVX2, reluGradAVX2

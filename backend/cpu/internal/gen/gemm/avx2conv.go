@@ -1,6 +1,9 @@
 package gemm
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // avx2Conv writes the loops of convolutions and pooling for AVX2. They go through channels
 // in groups of eight or sixteen; VMASKMOVPS, whose stores are slow, is for the last channels.
@@ -16,6 +19,7 @@ func (g *gen) avx2Conv() {
 	g.depthwiseRowAVX2()
 	g.transformAVX2("winogradSourceAVX2", winogradSource)
 	g.transformAVX2("winogradResultAVX2", winogradResult)
+	g.transformAVX2("winogradGradsAVX2", winogradGrads)
 	g.maxPoolAVX2()
 	g.reluAVX2()
 }
@@ -309,6 +313,10 @@ func (g *gen) transformChannels(m [][]int, masked bool) {
 	for i, factors := range m {
 		for c := range q {
 			first := true
+			if !slices.Contains(factors, 1) { // zero less the other terms
+				g.ins("VXORPS Y%[1]d, Y%[1]d, Y%[1]d", c)
+				first = false
+			}
 			// The first term must be a positive one.
 			for _, sign := range []int{1, -1} {
 				for r, f := range factors {
@@ -337,29 +345,34 @@ func (g *gen) transformChannels(m [][]int, masked bool) {
 				}
 			}
 		}
-		for j, factors := range m {
-			sum, terms := -1, 0
-			for _, sign := range []int{1, -1} {
-				for c, f := range factors {
-					switch {
-					case f != sign:
-					case sum < 0:
-						sum = c
-					default:
-						what := map[int]string{1: "VADDPS", -1: "VSUBPS"}[sign]
-						g.ins("%s Y%d, Y%d, Y%d", what, c, sum, 4+j)
-						sum = 4 + j
-						terms++
+		g.block(fmt.Sprintf("TRANSFORM_%s_AVX2_%dx%d", map[bool]string{false: "ROW", true: "LAST"}[masked], q, len(m)), func() {
+			for j, factors := range m {
+				sum := -1
+				if !slices.Contains(factors, 1) {
+					sum = 4 + j
+					g.ins("VXORPS Y%[1]d, Y%[1]d, Y%[1]d", sum)
+				}
+				for _, sign := range []int{1, -1} {
+					for c, f := range factors {
+						switch {
+						case f != sign:
+						case sum < 0:
+							sum = c
+						default:
+							what := map[int]string{1: "VADDPS", -1: "VSUBPS"}[sign]
+							g.ins("%s Y%d, Y%d, Y%d", what, c, sum, 4+j)
+							sum = 4 + j
+						}
 					}
 				}
+				mask := ""
+				store := "VMOVUPS"
+				if masked {
+					store, mask = "VMASKMOVPS", "Y15, "
+				}
+				g.ins("%s Y%d, %s%s", store, sum, mask, column("R15", "R12", "R13", j))
 			}
-			mask := ""
-			store := "VMOVUPS"
-			if masked {
-				store, mask = "VMASKMOVPS", "Y15, "
-			}
-			g.ins("%s Y%d, %s%s", store, sum, mask, column("R15", "R12", "R13", j))
-		}
+		})
 		if i+1 < len(m) {
 			g.ins("ADDQ R11, R15")
 		}

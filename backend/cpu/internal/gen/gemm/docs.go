@@ -59,6 +59,8 @@ var docs = map[string]string{
 	"LOAD_TRANSFORM_ARGS_AVX2":     "loads the arguments of a Transform: R8 is row, R9 and R10 are column and three times column, R11 is drow, R12 and R13 are dcolumn and three times dcolumn.",
 	"START_TRANSFORM_AVX2":         "starts a tile, and eight channels of it: SI is x, DI d, CX the mask.",
 	"MASK_TRANSFORM_AVX2":          "ends eight channels, and counts the last channels in DX.",
+	"TRANSFORM_ROW_AVX2":           "stores a row of transformed pixels, of eight channels.",
+	"TRANSFORM_LAST_AVX2":          "stores a row of transformed pixels, of the last channels.",
 	"FMA_DEPTHWISE":                "adds a tap's products for some pixels.",
 	"FMA_DEPTHWISE_GRAD":           "adds the products of a pixel of x and of y.",
 	"ZERO_SUMS":                    "clears the sums of a product by a vector.",
