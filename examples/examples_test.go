@@ -104,14 +104,18 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-var every = flag.Bool("every", false, "run each program under three policies, not under mixed_float16 alone, and the long blocks of docs, as CI does")
+var (
+	every = flag.Bool("every", false, "run also what takes seconds: the long blocks of docs, four programs of TestInterrupt, and TestAccuracy, as CI does")
+	full  = flag.Bool("full", false, "train each program under three policies to an accuracy, not under one, and interrupt all: three times as long")
+)
 
-// policies are those to run a program under.
-func policies() []string {
-	if *every {
+// policies are those to train a program under: one, another for each program, unless -full
+// is given. TestAccuracy runs four of them under all three.
+func policies(one string) []string {
+	if *full {
 		return []string{"float32", "mixed_bfloat16", "mixed_float16"}
 	}
-	return []string{"mixed_float16"}
+	return []string{one}
 }
 
 // build compiles an example and returns a function that runs it.
@@ -178,7 +182,7 @@ func TestDistributed(t *testing.T) {
 
 func TestGuide(t *testing.T) {
 	run := build(t, "guide")
-	for _, policy := range policies() {
+	for _, policy := range policies("mixed_float16") {
 		out := run("-policy", policy, "-epochs", "3", "-batch", "128")
 		if got := last(t, out, "Test accuracy:"); got < 0.85 {
 			t.Errorf("%s: got test accuracy %v, want 0.85 or more", policy, got)
@@ -244,10 +248,10 @@ func TestOwnSteps(t *testing.T) {
 
 func TestMNISTCNN(t *testing.T) {
 	run := build(t, "mnistcnn")
-	if got := last(t, run("-epochs", "1", "-rate", "1e-9"), "Training accuracy:"); got > 0.3 {
+	if got := last(t, run("-epochs", "1", "-rate", "1e-9", "-steps", "20"), "Training accuracy:"); got > 0.3 {
 		t.Errorf("got training accuracy %v with a learning rate of 1e-9, want that of a guess", got)
 	}
-	for _, policy := range policies() {
+	for _, policy := range policies("mixed_bfloat16") {
 		out := run("-policy", policy, "-epochs", "1")
 		if got := last(t, out, "Parameters:"); got != 9098 {
 			t.Errorf("%s: got %v parameters, want 9098", policy, got)
@@ -295,8 +299,8 @@ func TestMNISTCNNLint(t *testing.T) {
 // hold comes down like that of float32, because the loss scale falls.
 func TestRossmann(t *testing.T) {
 	run := build(t, "rossmann")
-	want, names := 0.0, policies()
-	if !*every {
+	want, names := 0.0, policies("mixed_float16")
+	if !*full {
 		names = append([]string{"float32"}, names...)
 	}
 	for _, policy := range names {
@@ -319,7 +323,7 @@ func TestRossmann(t *testing.T) {
 
 func TestUNet(t *testing.T) {
 	run := build(t, "unet")
-	for _, policy := range policies() {
+	for _, policy := range policies("float32") {
 		out := run("-policy", policy, "-images", "80", "-epochs", "3", "-batch", "4")
 		if got := last(t, out, "Test IoU:"); got < 0.4 {
 			t.Errorf("%s: got an IoU of %v, want 0.4 or more", policy, got)
@@ -332,7 +336,7 @@ func TestBERT(t *testing.T) {
 	if out := run("-texts", "100", "-epochs", "1", "-steps", "2", "-remat"); !strings.Contains(out, "Test loss:") {
 		t.Errorf("-remat: got\n%s", out)
 	}
-	for _, policy := range policies() {
+	for _, policy := range policies("mixed_float16") {
 		out := run("-policy", policy, "-texts", "900", "-epochs", "3")
 		// A guess has a loss of 2·ln 40 = 7.4.
 		if got := last(t, out, "Test loss:"); got > 5.5 {
@@ -344,7 +348,7 @@ func TestBERT(t *testing.T) {
 // TestTranslate: a guess has a loss of ln 386 = 6.0, and no four words right.
 func TestTranslate(t *testing.T) {
 	run := build(t, "translate")
-	for _, policy := range policies() {
+	for _, policy := range policies("mixed_bfloat16") {
 		out := run("-policies", policy, "-pairs", "3000", "-tests", "100", "-epochs", "4", "-features", "32", "-layers", "1", "-warmup", "100", "-rate", "2")
 		if loss, score := last(t, out, "test loss"), last(t, out, "BLEU"); loss > 3.3 || score < 3 {
 			t.Errorf("%s: got test loss %v and BLEU %v, want 3.3 or less and 3 or more\n%s", policy, loss, score, out)

@@ -30,8 +30,12 @@ func TestInterrupt(t *testing.T) {
 		{"unet", []string{"-epochs", "4", "-images", "40"}, "Epoch 2/", "Test loss:"},
 		{"bert", []string{"-epochs", "3", "-texts", "600"}, "Epoch 2/", "Test loss:"},
 	}
-	if !*every {
-		cases = cases[:2] // Fit, and a loop of one's own
+	switch { // the first two are Fit and a loop of one's own; the last two take longest
+	case *full:
+	case *every:
+		cases = cases[:4]
+	default:
+		cases = cases[:2]
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -6,6 +6,9 @@ import (
 )
 
 func TestResume(t *testing.T) {
+	if *every {
+		t.Skip("TestDocs runs the same: docs/training.md shows it")
+	}
 	run := build(t, "resume")
 	out := run()
 	m := regexp.MustCompile(`(?m)^without a break: ([0-9a-f]{64})\nkilled (\d+) times:  ([0-9a-f]{64})$`).FindStringSubmatch(out)

@@ -14,7 +14,7 @@ import (
 	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
-var every = flag.Bool("every", false, "try every pair of sizes, not one in three, as CI does")
+var every = flag.Bool("every", false, "try every pair of sizes, not one in three")
 
 // bounded lets the default device take so much more memory for the time of a test.
 func bounded(t *testing.T, bytes int) {

@@ -17,7 +17,7 @@ import (
 	"github.com/mezzo-ml/mezzo/optimizers"
 )
 
-var every = flag.Bool("every", false, "also search policies of models of their usual size by measured times, as CI does")
+var every = flag.Bool("every", false, "also search policies of models of their usual size by measured times")
 
 // modelled is a time of a step that does not depend on the machine: the fewer bits a
 // layer computes in the less, and more for the cast where the next one has others.

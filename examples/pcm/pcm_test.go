@@ -407,7 +407,7 @@ func TestTraining(t *testing.T) {
 		with        func(*settings)
 		near, far   float64 // scores from float32's and from those without the accumulator
 	}{
-		"mlp": {digits.Dataset(3000, 1), digits.Dataset(500, 2), 10, func(s *settings) { s.epochs, s.batch = 3, 20 }, 5, 20},
+		"mlp": {digits.Dataset(3000, 1), digits.Dataset(500, 2), 10, func(s *settings) { s.epochs, s.batch, s.units = 3, 20, 64 }, 5, 20},
 		// Few steps, in which most updates still wait in the accumulator.
 		"cnn": {digits.Dataset(500, 1), digits.Dataset(200, 2), 10, func(s *settings) { s.epochs, s.batch, s.units = 3, 20, 6 }, 40, 20},
 		"lstm": {sequences(text[:cut], letters), sequences(text[cut:], letters), len(letters),

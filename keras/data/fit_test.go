@@ -160,7 +160,7 @@ func TestResume(t *testing.T) {
 		m, err := train(pipeline(t.TempDir()), t.TempDir(), -1)
 		check(t, err)
 		want := weights(t, m)
-		for life := 1; life < 21; life++ {
+		for life := 1; life < 21; life += 3 {
 			state, dir := t.TempDir(), t.TempDir()
 			m, err := train(pipeline(dir), state, life+1)
 			check(t, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
-var every = flag.Bool("every", false, "examine every patient also as a custom loop, as a step and under Autocast, not one in three, as CI does")
+var every = flag.Bool("every", false, "examine every patient also as a custom loop, as a step and under Autocast, not one in three")
 
 // loop makes a custom loop of a model.
 func loop(loss losses.Loss) func(*keras.Model, *optimizers.LossScaleOptimizer) *tensor.Func[keras.Batch, *keras.Tensor] {

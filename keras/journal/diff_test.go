@@ -13,7 +13,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 )
 
-var every = flag.Bool("every", false, "find all 100 planted differences, not one in eight, as CI does")
+var every = flag.Bool("every", false, "find all 100 planted differences, not one in eight and the first of each sort")
 
 // difference is a difference that a test plants, and what Diff must say about it.
 type difference struct {
@@ -113,11 +113,17 @@ func TestDifferences(outer *testing.T) {
 	if len(all) != 100 {
 		t.Errorf("got %d differences, want 100", len(all))
 	}
-	good := map[string]string{}
+	good, sorts := map[string]string{}, map[string]bool{}
 	for i, d := range all {
-		if !*every && i%8 != 0 {
+		words := strings.Fields(d.args)
+		sort := words[0]
+		if sort == "-plant" {
+			sort += words[1]
+		}
+		if !*every && i%8 != 0 && sorts[sort] {
 			continue
 		}
+		sorts[sort] = true
 		t.Run(d.args, func(t *testing.T) {
 			args := "-policy " + d.policy
 			if strings.Contains(d.args, "-freeze") {

@@ -102,7 +102,7 @@ func TestFaults(t *testing.T) {
 		}
 		check := caught([]string{"MEZZO_DEBUG=check"}, "check: ", "-test.short", "-test.run=^TestScenarios$")
 		whole := caught(nil, "", "-test.short", "-test.run=^TestScenarios$")
-		random := caught(nil, "", "-every", "-test.run=^TestPrograms$")
+		random := caught(nil, "", "-programs=60", "-test.run=^TestPrograms$")
 		if whole == "" {
 			whole = caught(nil, "", "-every", "-test.run=^TestScenarios$")
 		}

@@ -191,7 +191,8 @@ func TestPortableBits(t *testing.T) {
 }
 
 // TestPortableScenarios: with portable bits, scenarios leave the same trace in portable Go and
-// on the highest level: one in eight, all with -every, each under one policy and on all levels.
+// on the highest level, each under one policy: one in eight; with -every one in three and on all
+// levels; with -full all.
 func TestPortableScenarios(t *testing.T) {
 	words, err := levels()
 	if err != nil || len(words) < 2 || testing.Short() {
@@ -201,13 +202,21 @@ func TestPortableScenarios(t *testing.T) {
 		words = []string{words[0], words[len(words)-1]}
 	}
 	for i, s := range scenarios {
-		if i%8 != 3 && !*every {
+		p := policies[i%len(policies)]
+		switch {
+		case *full:
+		case *every:
+			if i%3 != 0 {
+				continue
+			}
+			p = policies[i/3%len(policies)]
+		case i%8 != 3:
 			continue
 		}
 		t.Run(s.name, func(t *testing.T) {
 			var tasks []task
 			for j, word := range words {
-				tasks = append(tasks, task{config{Device: "cpu", Level: word, Bits: "portable", Procs: 1 + j%3}, job{Scenario: s.name, Policy: policies[i%len(policies)]}})
+				tasks = append(tasks, task{config{Device: "cpu", Level: word, Bits: "portable", Procs: 1 + j%3}, job{Scenario: s.name, Policy: p}})
 			}
 			answers := pool.doAll(t, tasks)
 			for j, a := range answers {

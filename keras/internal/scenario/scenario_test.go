@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	every  = flag.Bool("every", false, "run each scenario under every policy, and 60 random programs, as CI does: three times as long")
-	full   = flag.Bool("full", false, "run scenarios also with caches or passes alone left out: twice as long")
+	every  = flag.Bool("every", false, "run each scenario under every policy, and large batches, as CI does: twice as long")
+	full   = flag.Bool("full", false, "with -every, compare instruction sets under every policy, and run scenarios also with caches or passes alone left out: four times as long")
 	device = flag.String("device", "cpu", "compare this device with plain Go, instead of the instruction sets of the processor")
 	survey = flag.Bool("survey", false, "with -v, say how near differences come to their tolerances")
 )
@@ -72,19 +72,23 @@ func configs(t testing.TB) (byLevel [][]config) {
 // bits agree, and all agree with the reference within the tolerances.
 //
 // Each scenario runs under one policy: scenario i under number i modulo 3, in plain Go
-// and on the highest level. With -every, which CI sets, it runs under all three, on all
-// levels.
+// and on the highest level. With -every, which CI sets, it runs under this one on all
+// levels, and under the other two on the highest level, with caches and passes on and off.
+// With -full too it runs under all three on all levels.
 func TestScenarios(t *testing.T) {
 	byLevel := configs(t)
 	for i, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			for j, p := range policies {
-				chosen := *every || j == i%len(policies)
+				inTurn := j == i%len(policies)
 				if testing.Short() {
-					chosen = i%4 == 0 && j == i/4%len(policies)
+					inTurn = i%4 == 0 && j == i/4%len(policies)
 				}
-				if chosen {
+				switch {
+				case inTurn, *every && *full, *every && *device != "cpu":
 					t.Run(p, func(t *testing.T) { s.test(t, p, byLevel) })
+				case *every && !testing.Short():
+					t.Run(p, func(t *testing.T) { s.test(t, p, byLevel[len(byLevel)-1:]) })
 				}
 			}
 		})
@@ -171,7 +175,7 @@ func recordsOf(answers []answer) (lists [][]record) {
 // tolerances: what is predicted and judged between trainings is computed with
 // weights of one step before. In 16 bits one step moves a model by not much more
 // than rounding does. As in [TestScenarios], each runs under one policy, with
-// -every under all three.
+// -every and -full under all three.
 func TestTolerances(t *testing.T) {
 	words, err := levels()
 	if err != nil {
@@ -185,7 +189,7 @@ func TestTolerances(t *testing.T) {
 	} {
 		s := scenarios[slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == name })]
 		for j, p := range policies {
-			if !*every && j != i%len(policies) {
+			if !(*every && *full) && j != i%len(policies) {
 				continue
 			}
 			tasks := []task{{best, job{Scenario: s.name, Policy: p, Fault: "stale"}}}
