@@ -25,7 +25,10 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/distribution/mpi/internal/mpitest"
 )
 
-var runs = flag.Int("runs", 3, "runs of TestExitCode with each launcher")
+var (
+	runs  = flag.Int("runs", 3, "runs of TestExitCode with each launcher")
+	ranks = flag.Int("ranks", 4, "TestConformance has up to so many")
+)
 
 // roles holds what a rank does, by the value of MEZZO_TEST_MPI: tests start their own
 // binary with mpirun.
@@ -249,7 +252,7 @@ func launch(t testing.TB, m mpitest.Launcher, role string, size int, env ...stri
 
 func TestConformance(t *testing.T) {
 	mpitest.Each(t, func(t *testing.T, m mpitest.Launcher) {
-		most := 4
+		most := *ranks
 		if m.Name != "openmpi" && runtime.NumCPU() < most && !mpitest.Every() {
 			most = 3 // MPICH does not yield if there are more ranks than cores: 4 take 9 s
 		}

@@ -194,7 +194,8 @@ func TestTerminate(t *testing.T) {
 		if o := start(t, m, 2, fmt.Sprintf("%d,1,0", syscall.SIGTERM), args...); o.Code == 0 || !strings.Contains(o.Text, "stopped together") {
 			t.Errorf("exit code %d:\n%s", o.Code, o.Text)
 		}
-		if got := hash(t, start(t, m, 4, "main", args...), 4); got != want {
+		// On one: TestKill goes on with 1, 2 or 4.
+		if got := hash(t, start(t, m, 1, "main", args...), 1); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	})
@@ -220,11 +221,11 @@ func TestTerminateLauncher(t *testing.T) {
 		if saved, err := filepath.Glob(filepath.Join(directory, "*.ckpt")); len(saved) == 0 || err != nil {
 			t.Errorf("checkpoints %v, error %v; exit code %d:\n%s", saved, err, o.Code, o.Text)
 		}
-		o = start(t, m, 2, "main", args...)
+		o = start(t, m, 1, "main", args...) // as in TestTerminate
 		if !strings.Contains(o.Text, "Epoch "+epochs) || strings.Contains(o.Text, "Epoch 1/") {
 			t.Errorf("the training began again, or did not end:\n%s", o.Text)
 		}
-		if got := hash(t, o, 2); got != want {
+		if got := hash(t, o, 1); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	})
