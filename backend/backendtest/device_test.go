@@ -2,7 +2,6 @@ package backendtest
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -116,16 +115,10 @@ func TestReferencePasses(t *testing.T) {
 	run(t, &interpreter{name: "interpreter"}, big)
 }
 
-var every = flag.Bool("every", false, "run the reference on arguments of up to 4000 elements, not 300, as CI does")
-
 // big reports whether a case is left out here: the interpreter computes it as it
-// computes a small one.
+// computes a small one, and every device's own test of the suite has it.
 func big(k Case) bool {
-	most := 300
-	if *every {
-		most = 4000
-	}
-	return k.Large || len(k.Args) > 0 && k.Args[0].Shape.Size() > most
+	return k.Large || len(k.Args) > 0 && k.Args[0].Shape.Size() > 300
 }
 
 // TestExpansions runs the expansions of package op.

@@ -110,9 +110,11 @@ func (d *attended) each(f func(row, t, q, y int, key, value func(s int) int)) {
 
 // dot is Σ x·y of n features, and Σ |x·y|.
 func dot(x, y []float64, n int) (sum, magnitude float64) {
-	for i := range n {
-		sum += x[i] * y[i]
-		magnitude += math.Abs(x[i] * y[i])
+	y = y[:n]
+	for i, v := range x[:n] {
+		p := v * y[i]
+		sum += p
+		magnitude += math.Abs(p)
 	}
 	return
 }
@@ -137,10 +139,13 @@ func lowestBit(x float64) float64 {
 	if x == 0 {
 		return math.Inf(1)
 	}
+	fraction := math.Float64bits(x)&(1<<52-1) | 1<<52 // with the bit before it
+	last := float64(fraction & -fraction)
+	if exponent := math.Float64bits(x) >> 52 & 0x7ff; exponent > 52 {
+		return last * math.Float64frombits((exponent-52)<<52)
+	}
 	_, exponent := math.Frexp(x)
-	fraction := math.Float64bits(x) & (1<<52 - 1) // with the bit before it:
-	fraction |= 1 << 52
-	return math.Ldexp(float64(fraction&-fraction), exponent-53)
+	return math.Ldexp(last, exponent-53)
 }
 
 func attentionForward(a op.Attr, t op.Type, args []array) result {
@@ -186,10 +191,11 @@ func attentionForward(a op.Attr, t op.Type, args []array) result {
 				continue
 			}
 			w := weight[s] / sum * d.kept(row, s)
-			for e := range d.ValueFeatures {
-				p := w * d.v[value(s)+e]
-				r.f[y+e] += p
-				r.tol[y+e] += math.Abs(p)*(off[s]+most/sum+d.acc+d.operands) + d.small*math.Abs(d.v[value(s)+e])
+			f, tol, relative := r.f[y:][:d.ValueFeatures], r.tol[y:][:d.ValueFeatures], off[s]+most/sum+d.acc+d.operands
+			for e, v := range d.v[value(s):][:d.ValueFeatures] {
+				p := w * v
+				f[e] += p
+				tol[e] += math.Abs(p)*relative + d.small*math.Abs(v)
 			}
 		}
 		for e := range d.ValueFeatures {
@@ -205,10 +211,6 @@ func attentionGrad(a op.Attr, t op.Type, args []array) result {
 	r := result{Type: t, f: make([]float64, t.Shape.Size()), tol: make([]float64, t.Shape.Size())}
 	rows, dk := d.PerQuery().Size(), len(d.q)
 	dv := dk + len(d.k)
-	add := func(at int, x, err float64) {
-		r.f[at] += x
-		r.tol[at] += err
-	}
 	d.each(func(row, t, q, y int, key, value func(int) int) {
 		mean, meanSize := dot(out[y:], grad[y:], d.ValueFeatures)
 		for s := range d.Keys {
@@ -219,17 +221,21 @@ func attentionGrad(a op.Attr, t op.Type, args []array) result {
 			exponent := d.factor * (product - statistics[row])
 			w, kept := math.Exp(exponent)*statistics[rows+row], d.kept(row, s)
 			off = off*d.factor + d.acc*(math.Abs(exponent)+1)
-			for e := range d.ValueFeatures {
-				p := w * kept * grad[y+e]
-				add(dv+value(s)+e, p, math.Abs(p)*(off+d.operands)+d.small*math.Abs(grad[y+e]))
+			f, tol := r.f[dv+value(s):], r.tol[dv+value(s):]
+			for e, g := range grad[y:][:d.ValueFeatures] {
+				p := w * kept * g
+				f[e] += p
+				tol[e] += math.Abs(p)*(off+d.operands) + d.small*math.Abs(g)
 			}
 			dw, dwSize := dot(grad[y:], d.v[value(s):], d.ValueFeatures)
 			ds := w * (dw*kept - mean) * a.Scale
 			err := math.Abs(ds)*(off+d.operands) + (d.acc*w*(dwSize*kept+meanSize)+d.small)*math.Abs(a.Scale)
-			for f := range d.Features {
-				x, z := d.k[key(s)+f], d.q[q+f]
-				add(q+f, ds*x, err*math.Abs(x))
-				add(dk+key(s)+f, ds*z, err*math.Abs(z))
+			for i, x := range d.k[key(s):][:d.Features] {
+				z := d.q[q+i]
+				r.f[q+i] += ds * x
+				r.tol[q+i] += err * math.Abs(x)
+				r.f[dk+key(s)+i] += ds * z
+				r.tol[dk+key(s)+i] += err * math.Abs(z)
 			}
 		}
 	})

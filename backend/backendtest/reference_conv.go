@@ -150,16 +150,18 @@ func convolve(a op.Attr, x, w op.Shape, t op.Type, args []array, which func(x, w
 	u, v := args[0].floats(), args[1].floats()
 	sum, magnitude := make([]float64, t.Shape.Size()), make([]float64, t.Shape.Size())
 	size := x[1:n].Size()
+	nextTo, nextI, nextJ := which(0, 1, 1) // from one channel of the result of the convolution to the next
 	for batch := range x[0] {
 		for y, window := range list {
 			for _, tap := range window {
 				for c := range x[n] {
-					group := c / in
-					for o := group * (out / groups); o < (group+1)*(out/groups); o++ {
-						to, i, j := which((batch*size+tap.x)*x[n]+c, (tap.window*in+c%in)*out+o, (batch*len(list)+y)*out+o)
+					o := c / in * (out / groups)
+					to, i, j := which((batch*size+tap.x)*x[n]+c, (tap.window*in+c%in)*out+o, (batch*len(list)+y)*out+o)
+					for range out / groups {
 						p := u[i] * v[j]
 						sum[to] += p
 						magnitude[to] += math.Abs(p)
+						to, i, j = to+nextTo, i+nextI, j+nextJ
 					}
 				}
 			}

@@ -290,6 +290,9 @@ func TestWinogradEpilogue(t *testing.T) {
 		{dtype.Float32, 72, false, true, true}, {dtype.Float32, 72, false, false, true}, {dtype.Float32, 72, true, true, true},
 		{dtype.Float32, 40, true, false, true}, {dtype.Float32, 16, true, true, true}, {dtype.Float16, 72, false, true, true},
 	} {
+		if !isatest.InTurn(i) && c.d != dtype.BFloat16 || isatest.Emulated() && c.outs > 1000 { // passes are Go code
+			continue
+		}
 		x, w, pad := op.Shape{3, 15, 16, 64}, []int{3, 3}, ones
 		switch {
 		case c.words:

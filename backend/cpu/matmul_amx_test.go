@@ -67,8 +67,11 @@ func TestFloat16NonFinite(t *testing.T) {
 		for trans := range 4 {
 			a := op.Attr{TransA: trans&1 != 0, TransB: trans&2 != 0}
 			operands := someOperands(matMulProgram(t, a, dtype.Float16, s.m, s.n, s.k))
-			for _, special := range [][]float64{{inf}, {-inf}, {math.NaN()}, {inf, -inf}, {65504, 65504}} {
+			for i, special := range [][]float64{{inf}, {-inf}, {math.NaN()}, {inf, -inf}, {65504, 65504}} {
 				for side := range 2 {
+					if !isatest.InTurn(i + side + trans) {
+						continue
+					}
 					list := dtype.View[uint16](operands[side].data)
 					before := slices.Clone(list)
 					for _, x := range special {

@@ -19,7 +19,10 @@ func TestLayerNormLevels(t *testing.T) {
 	isatest.ForEach(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 2))
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
-			for _, s := range [][2]int{{1, 1}, {5, 3}, {900, 67}, {130, 768}, {3, 20011}} {
+			for i, s := range [][2]int{{1, 1}, {5, 3}, {900, 67}, {130, 768}, {3, 20011}} {
+				if !isatest.InTurn(i + int(d)) {
+					continue
+				}
 				x, gain, shift := randomArray(rng, d, s[0], s[1]), randomArray(rng, dtype.Float32, s[1]), randomArray(rng, dtype.Float32, s[1])
 				g := randomArray(rng, d, s[0], s[1])
 				for _, uncentered := range []bool{false, true} {

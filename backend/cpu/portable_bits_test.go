@@ -9,6 +9,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -17,6 +18,7 @@ import (
 // have the same results on each, for sizes with tails and, where zeros or padding matter, for
 // zeros of both signs.
 func TestPortableBits(t *testing.T) {
+	isatest.SkipLevel(t, "goes through all levels")
 	defer backend.SetBits(backend.SetBits(backend.PortableBits))
 	defer isa.Use(isa.Current())
 	type testCase struct {
@@ -151,11 +153,14 @@ func TestPortableBits(t *testing.T) {
 			add(fmt.Sprint("sums of normalization of columns of ", n), op.BatchNormReduce, op.Attr{}, random(2, 301, n), randomArray(rng, dtype.Float32, 2, n), random(2, 301, n))
 		}
 	}
-	for _, c := range cases {
+	for i, c := range cases {
+		if !isatest.InTurn(i + i/3) { // many operations are followed by two gradients
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			isa.Use(isa.Portable)
 			want := eval(t, c.c, c.a, c.args...)
-			for _, l := range isa.Levels() {
+			for _, l := range isa.Levels()[1:] { // without portable Go
 				isa.Use(l)
 				got := eval(t, c.c, c.a, c.args...)
 				if bytes.Equal(got.data, want.data) {

@@ -23,9 +23,7 @@ func Every() bool { return *every }
 // it skips the test: the run without MEZZO_CPU covers it.
 func ForEach(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
-	if testing.Short() && os.Getenv("MEZZO_CPU") != "" {
-		t.Skip("goes through all levels; runs without MEZZO_CPU")
-	}
+	SkipLevel(t, "goes through all levels")
 	all := isa.Levels() // from portable Go to the best
 	if testing.Short() && (Emulated() || raceDetector) {
 		all = all[min(1, len(all)-1):] // portable Go is the same everywhere
@@ -45,9 +43,23 @@ func ForEach(t *testing.T, f func(t *testing.T)) {
 	}
 }
 
+// SkipLevel skips a test that does not depend on the instruction set, with -short and
+// MEZZO_CPU set, as in .ci/isa: the run without MEZZO_CPU covers it.
+func SkipLevel(t *testing.T, why string) {
+	t.Helper()
+	if testing.Short() && os.Getenv("MEZZO_CPU") != "" {
+		t.Skip(why + "; runs without MEZZO_CPU")
+	}
+}
+
 // Emulated reports whether the tests run on an emulated processor, as in .ci/arm64, or with
 // emulated instructions, as in .ci/amx.
 func Emulated() bool { return os.Getenv("MEZZO_TEST_EMULATED") != "" }
+
+// InTurn reports whether a test has its case number i: all but under emulation with -short, where
+// it has one case in three. Tests with several types add the type to the number, so that
+// each type has other cases.
+func InTurn(i int) bool { return !(Emulated() && testing.Short()) || i%3 == 0 }
 
 // SkipEmulated skips a test that takes minutes under emulation with -short. why names
 // the tests that cover the same code.
@@ -70,6 +82,9 @@ func Floats() []dtype.DType {
 	}
 	return dtype.Floats()
 }
+
+// Race reports whether the race detector is on.
+func Race() bool { return raceDetector }
 
 // SkipRace skips a test that takes minutes under the race detector with -short. It
 // computes in assembly, which the race detector does not see; .ci/isa runs it with
