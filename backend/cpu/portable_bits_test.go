@@ -131,7 +131,16 @@ func TestPortableBits(t *testing.T) {
 			add(fmt.Sprint("softmax of columns of ", n), op.Softmax, op.Attr{Axes: []int{0}}, random(n, 21))
 			for axis := range 2 {
 				add(fmt.Sprintf("sum of axis %d of %d", axis, n), op.Sum, op.Attr{Axes: []int{axis}}, random(130, n))
-				add(fmt.Sprintf("maximum of axis %d of %d", axis, n), op.Max, op.Attr{Axes: []int{axis}}, zeros(130, n))
+				for _, code := range []op.Code{op.Max, op.Min} {
+					add(fmt.Sprintf("%v of axis %d of %d", code, axis, n), code, op.Attr{Axes: []int{axis}}, zeros(130, n))
+					add(fmt.Sprintf("%v of either zero and NaNs, axis %d of %d", code, axis, n), code, op.Attr{Axes: []int{axis}},
+						arrayOf(d, op.Shape{130, n}, func(i int) float64 {
+							if i%(40*n+7) == 3 {
+								return math.Copysign(math.NaN(), float64(i%2)-0.5)
+							}
+							return math.Copysign(0, rng.Float64()-0.5)
+						}))
+				}
 			}
 			add(fmt.Sprint("squares of ", n), op.SumSquares, op.Attr{}, random(130, n))
 		}

@@ -63,11 +63,13 @@ const (
 	laneCount  = 4 * laneVector
 )
 
-// laneScratch is the elements of scratch memory for sums in lanes: the sums, the centers, and
-// gradients of a part of a row.
-const laneScratch = 4*laneCount + lanePart
-
-const lanePart = 4 * laneCount
+// laneScratch is the elements of scratch memory for sums in lanes: the sums, the centers, and,
+// from laneGradsAt on, gradients of a part of a row.
+const (
+	laneGradsAt = 3 * laneCount
+	laneScratch = 4*laneCount + lanePart
+	lanePart    = 4 * laneCount
+)
 
 // hasLanes reports whether the loops over rows of s, which may be nil, have these sums.
 func hasLanes(s *vec.Set) bool { return s != nil && s.Lanes == laneVector }
@@ -81,7 +83,7 @@ type laneSums struct {
 
 func newLaneSums(center float32, s []float32) laneSums {
 	part := func(i int) []float32 { return s[i*laneCount:][:laneCount:laneCount] }
-	l := laneSums{Columns(), part(0), part(1), part(2), s[3*laneCount:]}
+	l := laneSums{Columns(), part(0), part(1), part(2), s[laneGradsAt:]}
 	clear(l.sum)
 	clear(l.products)
 	Fill(l.center, center)
@@ -95,7 +97,9 @@ func (l *laneSums) add(x, y []float32) {
 	all, first := whole*laneCount, len(x)%laneCount/laneVector
 	if y == nil {
 		l.columns.Deviations(l.sum, l.products, l.center, x[:all], whole, laneCount)
-		l.columns.Deviations(l.sum[:laneVector], l.products, l.center, x[all:], first, laneVector)
+		if first > 0 {
+			l.columns.Deviations(l.sum[:laneVector], l.products, l.center, x[all:], first, laneVector)
+		}
 		return
 	}
 	l.columns.Products(l.sum, l.products, l.center, x[:all], y[:all], whole, laneCount)
@@ -105,12 +109,11 @@ func (l *laneSums) add(x, y []float32) {
 // fold adds up the lanes: laneVector at a time, then halves.
 func (l *laneSums) fold(sum []float32) float32 {
 	l.columns.Sums(sum[:laneVector], sum[laneVector:], laneCount/laneVector-1, laneVector)
-	for n := laneVector / 2; n > 0; n /= 2 {
-		for i := range n {
-			sum[i] += sum[i+n]
-		}
-	}
-	return sum[0]
+	// A loop over halves would wait for memory between them.
+	t := (*[laneVector]float32)(sum)
+	t0, t1, t2, t3 := t[0]+t[8], t[1]+t[9], t[2]+t[10], t[3]+t[11]
+	t0, t1, t2, t3 = t0+(t[4]+t[12]), t1+(t[5]+t[13]), t2+(t[6]+t[14]), t3+(t[7]+t[15])
+	return (t0 + t2) + (t1 + t3)
 }
 
 // laneSum returns the sum of x, of a multiple of laneVector elements. s is scratch memory of

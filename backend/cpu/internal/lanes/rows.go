@@ -475,7 +475,7 @@ func (p *Rows) MomentsOf(wide []float32, x []byte, uncentered bool, s []float32)
 
 // ManyRows reports whether NormalizeRows takes rows of n float32.
 func (p *Rows) ManyRows(n int) bool {
-	return p.In == dtype.Float32 && (!p.lanes || hasLanes(p.set)) && n > 0 && p.Whole(n) == n && n <= SumPart
+	return p.In == dtype.Float32 && p.set != nil && n > 0 && p.Whole(n) == n && n <= SumPart
 }
 
 // MostRows is the most rows that NormalizeRows takes.
@@ -483,18 +483,27 @@ const MostRows = 16
 
 // NormalizeRows normalizes rows of float32. First it sums all of them, then it computes their
 // statistics, so that square roots and quotients of one row do not keep the processor waiting.
-// The bits are those of row by row. The room for sums in lanes, which these rows do not need, has
-// the sums and statistics.
+// The bits are those of row by row. The sums and statistics are in what gradients need of the
+// room for sums in lanes.
 func (p *Rows) NormalizeRows(dst []byte, x, gain, shift []float32, epsilon float64, uncentered bool, s []float32, ahead []byte) {
 	width := len(gain)
 	rows := len(x) / width
-	sums, moments := s[lanesAt:][:3*rows], s[lanesAt+3*MostRows:][:2*rows]
-	if uncentered {
+	room := s[lanesAt+laneGradsAt:]
+	sums, moments := room[:3*rows], room[3*MostRows:][:2*rows]
+	switch {
+	case p.lanes && !hasLanes(p.set):
+		for i := range rows {
+			row := x[i*width : (i+1)*width]
+			from := p.CenterOf(row, nil, uncentered)
+			a, b := p.sumsFrom(row, nil, from, s)
+			sums[3*i], sums[3*i+1], sums[3*i+2] = from, float32(a), float32(b)
+		}
+	case uncentered:
 		for i := range rows {
 			sums[3*i] = 0
 			p.v.Deviations(x[i*width:(i+1)*width], sums[3*i:])
 		}
-	} else {
+	default:
 		p.v.RowDeviations(x, width, sums)
 	}
 	for i := range rows {
@@ -556,8 +565,12 @@ func (p *Rows) Settle(wide []float32, from float32, a, b float64, uncentered boo
 
 // Fill sets all elements of x to v.
 func Fill(x []float32, v float32) {
-	for i := range x {
+	const few = 16
+	for i := range x[:min(few, len(x))] {
 		x[i] = v
+	}
+	for n := few; n < len(x); n *= 2 {
+		copy(x[n:], x[:n])
 	}
 }
 

@@ -31,6 +31,10 @@ type folds[T lanes.Number, A accumulator] struct {
 	// rows folds short rows of n elements, a multiple of rowGroup rows. It returns
 	// false if there is a NaN; the rows must then be folded one by one.
 	rows func(dst []A, x []T, n int) bool
+
+	// canonical results have one zero, +0, and one NaN. The loops of a largest or smallest
+	// element leave either zero, and any of the NaNs, which depends on their vectors.
+	canonical bool
 }
 
 const rowGroup = 8
@@ -50,17 +54,24 @@ func (f *folds[T, A]) joinEach(acc, x []A) {
 // assembly if there is some.
 func vectorFolds(c op.Code, d dtype.DType) folds[float32, float64] {
 	f := floatFolds[float32](c)
-	v := vec.Current()
-	switch {
-	case isa.PortableBits():
-		if d == dtype.Float32 && (c == op.Sum || c == op.Mean) { // in the order of the rows on every level
-			f.down = sumDown
-			if v := vec.Native(); v != nil {
-				f.down = v.SumColumns
+	v := vec.Native()
+	if isa.PortableBits() {
+		switch c {
+		case op.Max, op.Min: // the same in any order
+			f.canonical = true
+		case op.Sum, op.Mean:
+			if d == dtype.Float32 { // in the order of the rows on every level
+				f.down = sumDown
+				if v != nil {
+					f.down = v.SumColumns
+				}
 			}
+			return f
+		default:
+			return f
 		}
-		return f
-	case v == nil:
+	}
+	if v == nil {
 		return f
 	}
 	if run := vectorRun(c, &v.Folds); run != nil {

@@ -10,6 +10,7 @@
 package reduce
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 
@@ -473,6 +474,14 @@ func (f *finishReduce[T, A]) Chunk(r *exec.Run, w *exec.Worker, c int) {
 				k.folds.joinEach(x[i:i+n], acc[at:])
 			}
 			i += n
+		}
+	}
+	if k.folds.canonical {
+		for i, v := range x {
+			if v != v {
+				v = A(math.NaN())
+			}
+			x[i] = v + 0 // -0 becomes +0
 		}
 	}
 	if k.sum >= 0 {
