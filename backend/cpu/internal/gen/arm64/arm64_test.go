@@ -14,7 +14,7 @@ import (
 
 // TestKnown compares the words of a few calls with encodings from the manual.
 func TestKnown(t *testing.T) {
-	for _, c := range []struct {
+	cases := []struct {
 		got, want string
 		word      uint32
 	}{
@@ -32,11 +32,20 @@ func TestKnown(t *testing.T) {
 		{Ins("FMUL.2D", 1, 2, 3), "FMUL_D2(3, 2, 1)", 0x6e63dc41},
 		{DotByElement(1, 2, 3, 3), "SDOT_LANE(3, 3, 2, 1)", 0x4fa3e841},
 		{ByElement(1, 10, 29, 3), "FMLA_LANE(29, 3, 10, 1)", 0x4fbd1941},
-	} {
+	}
+	var text strings.Builder
+	for _, c := range cases {
+		text.WriteString("\t" + c.got + "\n")
+	}
+	code := asmtest.Code(t, "arm64", definitions(), text.String())
+	if len(code) < 4*len(cases) {
+		t.Fatalf("%d bytes of code, want %d", len(code), 4*len(cases))
+	}
+	for i, c := range cases {
 		if c.got != c.want {
 			t.Errorf("got %s, want %s", c.got, c.want)
 		}
-		if got := binary.LittleEndian.Uint32(asmtest.Code(t, "arm64", definitions(), "\t"+c.got+"\n")); got != c.word {
+		if got := binary.LittleEndian.Uint32(code[4*i:]); got != c.word {
 			t.Errorf("%s: got %#08x, want %#08x", c.got, got, c.word)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -17,7 +17,7 @@ func Code(t testing.TB, arch, definitions, instructions string) []byte {
 	t.Helper()
 	const noSplit = "4"
 	functions := Functions(t, arch, map[string]string{"a.s": definitions + "\nTEXT ·f(SB), " + noSplit + ", $0-0\n" + instructions}, "a.s")
-	code, err := hex.DecodeString(functions["p.f(SB)"])
+	code, err := hex.DecodeString(functions["p.f"])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,45 +34,58 @@ func Functions(t testing.TB, arch string, files map[string]string, file string) 
 			t.Fatal(err)
 		}
 	}
-	run := func(args ...string) string {
-		t.Helper()
-		cmd := exec.Command("go", append([]string{"tool"}, args...)...)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GOARCH="+arch, "GOOS=linux")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("go tool %s: %v\n%s", strings.Join(args, " "), err, out)
-		}
-		return string(out)
-	}
-	root, err := exec.Command("go", "env", "GOROOT").Output()
+	include, err := include()
 	if err != nil {
 		t.Fatal(err)
 	}
-	include := filepath.Join(strings.TrimSpace(string(root)), "pkg", "include")
-	run("asm", "-p", "p", "-I", ".", "-I", include, "-o", "a.o", file)
+	// The listing of the assembler has the code; go tool objdump would be compiled first.
+	cmd := exec.Command("go", "tool", "asm", "-S", "-p", "p", "-I", ".", "-I", include, "-o", "a.o", file)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOARCH="+arch, "GOOS=linux")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("go tool asm %s: %v\n%s", file, err, out)
+	}
+	code := parse(string(out))
+	for name, text := range code {
+		if text == "" {
+			t.Fatalf("%s: the listing has no code of %s", file, name)
+		}
+	}
+	return code
+}
+
+// include is where Go keeps what assembly includes.
+var include = sync.OnceValues(func() (string, error) {
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	return filepath.Join(strings.TrimSpace(string(root)), "pkg", "include"), err
+})
+
+// parse reads the functions from a listing: after a line "p.f STEXT …" lines of
+// instructions, then of 16 bytes each, in hexadecimal behind their offset and as text
+// behind that, and then those of relocations.
+func parse(listing string) map[string]string {
+	const bytes = 16 * len(" 00")
 	code := map[string]string{}
 	name := ""
-	for line := range strings.Lines(run("objdump", "a.o")) {
-		fields := strings.Fields(line)
+	for line := range strings.Lines(listing) {
+		inside, ok := strings.CutPrefix(line, "\t")
+		if !ok {
+			symbol, kind, _ := strings.Cut(line, " ")
+			name = ""
+			if strings.HasPrefix(kind, "STEXT ") {
+				name = symbol
+				code[name] = ""
+			}
+			continue
+		}
+		first, rest, _ := strings.Cut(inside, " ")
 		switch {
-		case len(fields) > 1 && fields[0] == "TEXT":
-			name = fields[1]
-			code[name] = ""
-		case len(fields) > 2:
-			word := fields[2]
-			if arch == "arm64" && len(word) == 8 { // shown as a word
-				b, err := hex.DecodeString(word)
-				if err != nil {
-					t.Fatalf("%v in %q", err, line)
-				}
-				slices.Reverse(b)
-				word = hex.EncodeToString(b)
-			}
-			code[name] += word
-			if last := fields[len(fields)-1]; strings.Contains(last, "]R_") {
-				code[name] += " " + last + " "
-			}
+		case name == "":
+		case first == "rel":
+			code[name] += " " + strings.TrimSpace(inside)
+		case len(rest) > 2 && rest[2] == ' ': // an instruction has its offset once more
+			code[name] += strings.Join(strings.Fields(rest[:min(bytes, len(rest))-1]), "")
 		}
 	}
 	return code
