@@ -56,6 +56,7 @@ var imports = map[string]string{
 	"backend/cuda/internal/cublaslt":   "backend/cuda/internal/nvlib backend/dtype",
 	"backend/cuda/internal/cudnn":      "backend/cuda/internal/nvlib backend/dtype",
 	"backend/cuda/internal/fake":       "backend/cuda/internal/fake/simt backend/cuda/kernels",
+	"backend/cuda/internal/fake/build": "backend/cuda/internal/fake",
 	"backend/cuda/internal/fake/simt":  "",
 	"backend/cuda/internal/nccl":       "backend/cuda/internal/nvlib",
 	"backend/cuda/internal/nvlib":      "",

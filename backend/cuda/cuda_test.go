@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -47,7 +48,7 @@ func TestMain(m *testing.M) {
 		if library, err = fake.Build(dir); err == nil {
 			err = errors.Join(os.Setenv(api.DriverSetting, library), os.Setenv("MEZZO_CUDA_AUTOTUNE", "0"), os.Setenv(fakeSetting, "1"))
 			if os.Getenv(nvlib.Setting) == "" {
-				err = errors.Join(err, os.Setenv(nvlib.Setting, dir))
+				err = errors.Join(err, os.Setenv(nvlib.Setting, filepath.Dir(library)))
 			}
 			err = errors.Join(err, interpret())
 		}

@@ -9,9 +9,10 @@
 //	MEZZO_NVRTC=.../libnvrtc.so.11.2 go test -tags cuda ./backend/cuda/kernels -run Generate -generate
 //	MEZZO_PTXAS=.../ptxas MEZZO_PTXAS_NEWEST=.../ptxas go test -tags cuda ./backend/cuda/kernels -run Assemble -generate
 //
-// write first the PTX and then the cubins anew, with a list of the assemblers that have
-// taken the PTX, for which GPUs; without -generate the tests check that they are up to
-// date, and that the assemblers take the PTX: with -short, by that list, but for cubins.
+// write first the PTX and then the cubins anew, with lists of the sources that were compiled,
+// and of the assemblers that have taken the PTX, for which GPUs; without -generate the tests
+// check that they are up to date, and that the assemblers take the PTX: with -short, by
+// those lists, but for short units and for cubins.
 // The packages nvidia-cuda-nvrtc-cu11, nvidia-cuda-nvcc-cu11 and nvidia-cuda-nvcc of PyPI
 // have the tools.
 package kernels

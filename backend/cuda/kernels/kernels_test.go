@@ -62,8 +62,13 @@ func pack(ptx []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
+// long are the units that take a compiler three quarters of the time for all. With -short
+// they are not compiled again, if they have been since they changed, and the others are for
+// the newest architecture only.
+var long = []string{"attention", "dense", "gemm", "window"}
+
 // TestGenerate compiles the sources, and compares with what is in the tree; with
-// -short for the newest architecture only.
+// -short some of them, and all by the list of those that have been compiled.
 func TestGenerate(t *testing.T) {
 	library := os.Getenv("MEZZO_NVRTC")
 	if library == "" {
@@ -80,6 +85,12 @@ func TestGenerate(t *testing.T) {
 		}
 		architectures := Architectures
 		if testing.Short() && !*generate {
+			for _, a := range architectures {
+				checkCompiled(t, unit, a)
+			}
+			if slices.Contains(long, unit) {
+				continue
+			}
 			architectures = architectures[:1]
 		}
 		for _, a := range architectures {
@@ -101,6 +112,44 @@ func compileUnit(t *testing.T, c *nvrtc.Compiler, unit string, architecture int)
 		t.Fatal(err)
 	}
 	keep(t, fmt.Sprintf("%s_%d.ptx.gz", unit, architecture), ptx)
+	if *generate {
+		note(t, compiledFile, compiledKey(unit, architecture), compiledLine(t, unit, architecture, string(ptx)))
+	}
+}
+
+// compiledFile lists what has been compiled: the unit, the architecture, and the hashes of
+// its sources with the options, and of the PTX. -generate writes it.
+const compiledFile = "testdata/compiled.txt"
+
+func compiledKey(unit string, architecture int) string {
+	return fmt.Sprintf("%s compute_%d ", unit, architecture)
+}
+
+// compiledLine is the line of a unit and the PTX that became of it.
+func compiledLine(t *testing.T, unit string, architecture int, ptx string) string {
+	t.Helper()
+	text, err := source(unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := sha256.Sum256([]byte(strings.Join(options(unit), " ") + "\n" + text))
+	return fmt.Sprintf("%s%x %x", compiledKey(unit, architecture), in, sha256.Sum256([]byte(ptx)))
+}
+
+// checkCompiled fails unless the sources of a unit have been compiled to the PTX in the tree.
+func checkCompiled(t *testing.T, unit string, architecture int) {
+	t.Helper()
+	data, err := os.ReadFile(compiledFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ptx, err := unpack(fmt.Sprintf("%s_%d.ptx.gz", unit, architecture))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(strings.Split(string(data), "\n"), compiledLine(t, unit, architecture, ptx)) {
+		t.Errorf("the sources of %s have not been compiled for compute_%d to the PTX that is kept: run the test with -generate", unit, architecture)
+	}
 }
 
 // keep writes a compiled file, or checks that it is up to date.
@@ -181,8 +230,8 @@ func TestNewestAssembler(t *testing.T) {
 // hash of the PTX. -generate writes it.
 const assembledFile = "testdata/assembled.txt"
 
-// assembledLock guards the file.
-var assembledLock sync.Mutex
+// noteLock guards the lists.
+var noteLock sync.Mutex
 
 // assembledLine is the line of a unit for a GPU.
 func assembledLine(t *testing.T, version, unit string, sm int) (key, line string) {
@@ -212,20 +261,19 @@ func checkAssembled(t *testing.T, version string, models ...int) {
 	}
 }
 
-// noteAssembled writes that an assembler has taken a unit.
-func noteAssembled(t *testing.T, version, unit string, sm int) {
+// note writes a line into a list, in place of the one that begins with its key.
+func note(t *testing.T, file, key, line string) {
 	t.Helper()
-	assembledLock.Lock()
-	defer assembledLock.Unlock()
-	data, err := os.ReadFile(assembledFile)
+	noteLock.Lock()
+	defer noteLock.Unlock()
+	data, err := os.ReadFile(file)
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	key, line := assembledLine(t, version, unit, sm)
 	lines := slices.DeleteFunc(strings.Split(string(data), "\n"), func(l string) bool { return l == "" || strings.HasPrefix(l, key) })
 	lines = append(lines, line)
 	slices.Sort(lines)
-	if err := os.WriteFile(assembledFile, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -239,7 +287,8 @@ func assembleAll(t *testing.T, ptxas, version string, spills int, models ...int)
 				t.Parallel()
 				assemble(t, ptxas, unit, sm, spills)
 				if *generate && !t.Failed() {
-					noteAssembled(t, version, unit, sm)
+					key, line := assembledLine(t, version, unit, sm)
+					note(t, assembledFile, key, line)
 				}
 			})
 		}

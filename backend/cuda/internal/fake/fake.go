@@ -34,16 +34,38 @@ const (
 	NCCL     = "libnccl.so.2"
 )
 
+const driver = "libcuda.so.1"
+
 // libraries are their sources.
 var libraries = map[string]string{CublasLt: "cublaslt.cc", CuDNN: "cudnn.cc", NCCL: "nccl.cc"}
 
+// BuiltSetting is the environment variable that names a directory with what Build has made
+// of these sources: tests of several packages take it from there, and compile nothing.
+const BuiltSetting = "FAKECUDA_BUILT"
+
+// built is the path of a library there, if there is such a directory.
+func built(library string) (string, bool) {
+	dir := os.Getenv(BuiltSetting)
+	return filepath.Join(dir, library), dir != ""
+}
+
 // Build compiles the driver and the libraries in a directory, and returns the
-// driver's path, which belongs into MEZZO_CUDA_DRIVER.
-func Build(dir string) (string, error) { return build(dir, kernels.Files()) }
+// driver's path, which belongs into MEZZO_CUDA_DRIVER; the libraries lie beside it.
+func Build(dir string) (string, error) {
+	if path, ok := built(driver); ok {
+		return path, nil
+	}
+	return build(dir, kernels.Files())
+}
 
 // BuildBare is Build of a driver without kernels, for tests of a library alone: four fifths
 // of the time are theirs.
-func BuildBare(dir string) (string, error) { return build(dir, nil) }
+func BuildBare(dir string) (string, error) {
+	if path, ok := built(driver); ok {
+		return path, nil
+	}
+	return build(dir, nil)
+}
 
 // build is Build with kernels of some sources.
 func build(dir string, files []string) (string, error) {
@@ -72,7 +94,6 @@ func build(dir string, files []string) (string, error) {
 			return "", err
 		}
 	}
-	const driver = "libcuda.so.1"
 	path, err := link(dir, driver, append(units, "driver.cc", "streams.cc", "emu.cc", "ptx.cc", "functions.cc")...)
 	if err != nil {
 		return "", err
@@ -88,6 +109,9 @@ func build(dir string, files []string) (string, error) {
 // BuildLibrary compiles one of the libraries without the driver, for what
 // needs no device, and returns its path.
 func BuildLibrary(dir, library string) (string, error) {
+	if path, ok := built(library); ok {
+		return path, nil
+	}
 	if err := copySources(dir); err != nil {
 		return "", err
 	}
@@ -103,7 +127,8 @@ func copySources(dir string) error {
 }
 
 // link makes a library of sources and other libraries, and returns its path. Sources are
-// compiled at the same time, as many as there are processors.
+// compiled at the same time, as many as there are processors, with -O1: to compile them
+// takes longer than what tests run.
 func link(dir, library string, files ...string) (string, error) {
 	objects, errs := slices.Clone(files), make([]error, len(files))
 	turns := make(chan struct{}, runtime.NumCPU())
@@ -113,7 +138,7 @@ func link(dir, library string, files ...string) (string, error) {
 			objects[i] = base + ".o"
 			all.Go(func() {
 				turns <- struct{}{}
-				errs[i] = compiler(dir, "-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-w", "-c", name)
+				errs[i] = compiler(dir, "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-w", "-c", name)
 				<-turns
 			})
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 	var driver string
 	if err == nil {
 		if driver, err = fake.BuildBare(dir); err == nil {
-			err = errors.Join(os.Setenv(api.DriverSetting, driver), os.Setenv(nvlib.Setting, dir), os.Setenv("FAKECUDA_DEVICES", "2"), os.Setenv("TMPDIR", dir))
+			err = errors.Join(os.Setenv(api.DriverSetting, driver), os.Setenv(nvlib.Setting, filepath.Dir(driver)), os.Setenv("FAKECUDA_DEVICES", "2"), os.Setenv("TMPDIR", dir))
 		}
 	}
 	code := 1
