@@ -62,13 +62,8 @@ func pack(ptx []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// long are the units that take a compiler three quarters of the time for all. With -short
-// they are not compiled again, if they have been since they changed, and the others are for
-// the newest architecture only.
-var long = []string{"attention", "dense", "gemm", "window"}
-
 // TestGenerate compiles the sources, and compares with what is in the tree; with
-// -short some of them, and all by the list of those that have been compiled.
+// -short for the newest architecture, and the others by the list of what has been compiled.
 func TestGenerate(t *testing.T) {
 	library := os.Getenv("MEZZO_NVRTC")
 	if library == "" {
@@ -87,9 +82,6 @@ func TestGenerate(t *testing.T) {
 		if testing.Short() && !*generate {
 			for _, a := range architectures {
 				checkCompiled(t, unit, a)
-			}
-			if slices.Contains(long, unit) {
-				continue
 			}
 			architectures = architectures[:1]
 		}
