@@ -126,7 +126,6 @@ func (c *endsBefore) Err() error {
 // the next runs have the same bits, whatever of the kernels had been packed.
 func TestDepthFirstCanceled(t *testing.T) {
 	isatest.SkipEmulated(t, "how kernels are joined does not depend on the processor")
-	isatest.SkipLevel(t, "how a run ends is the same Go code on each level")
 	p, in := residual(t, dtype.Float32, 1)
 	want := output(t, p, in, 1, nil)
 	p, in = residual(t, dtype.Float32, 5)

@@ -54,7 +54,6 @@ func TestMemoryLimit(t *testing.T) {
 // operands or unfinished chunks to later runs.
 func TestEndedRun(t *testing.T) {
 	isatest.SkipEmulated(t, "what it tests is portable Go")
-	isatest.SkipLevel(t, "how a run ends is the same Go code on each level")
 	const m, n, k = 64, 700, 600
 	p := matMulProgram(t, op.Attr{}, dtype.Float32, m, n, k)
 	alloc := func(bytes int) driver.Buffer {

@@ -102,7 +102,6 @@ func TestMovementBits(t *testing.T) {
 // TestScatterAddTables: parts that are summed in separate tables give the portable sums
 // up to float32 rounding, for every GOMAXPROCS.
 func TestScatterAddTables(t *testing.T) {
-	isatest.SkipEmulated(t, "TestScatterAddSorted adds rows with the same loops")
 	const limit, n = 97, 97 * 64
 	idx := scattered(dtype.Int32, n)
 	for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {

@@ -44,11 +44,13 @@ func TestSoftmaxLevels(t *testing.T) {
 
 // TestLargeRows: results that are stored non-temporally have the bits of small ones.
 func TestLargeRows(t *testing.T) {
-	isatest.SkipEmulated(t, "only levels that run natively store large results in another way")
 	isatest.ForEach(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(33, 34))
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16} {
 			for _, width := range []int{1024, 1001} {
+				if isatest.Emulated() && testing.Short() && width == 1024 {
+					continue // 1001 has tails
+				}
 				const few = 3
 				small := randomArray(rng, d, few, width)
 				rows := lanes.NonTemporalBytes/(width*d.Size()) + few
