@@ -182,7 +182,13 @@ var wgradAlgorithms = []exec.Algorithm[*problem]{
 	{
 		Name:    "depthwise-vector",
 		Applies: (*problem).notDepthwiseVector,
-		Build:   func(p *problem) exec.Kernel { return newDepthwiseVector(p.b, p.v, p.convolution, p.set) },
+		Pays: func(p *problem) string {
+			if !p.set.Ordered && p.set.DepthwiseGrad == nil && p.Out[2] <= shortDepthwise {
+				return "short rows"
+			}
+			return ""
+		},
+		Build: func(p *problem) exec.Kernel { return newDepthwiseVector(p.b, p.v, p.convolution, p.set) },
 	},
 	{
 		Name:    "depthwise",
@@ -193,6 +199,17 @@ var wgradAlgorithms = []exec.Algorithm[*problem]{
 		Name: "small-channel",
 		Applies: func(p *problem) string {
 			return p.unless(func() bool { return p.wgrad().inTaps() }, "not a convolution of few channels")
+		},
+		Pays: func(p *problem) string {
+			k := p.wgrad()
+			switch {
+			case !k.inPanels():
+			case p.gradTransforms(p.set) && p.winogradGradPays(p.set):
+				return "transforms are faster"
+			case !k.panelsPay():
+				return "blocks of pixels are faster"
+			}
+			return ""
 		},
 		Build: func(p *problem) exec.Kernel { return newWgradSmall(p.b, p.v, p.wgrad()) },
 	},
@@ -308,7 +325,7 @@ func (p *problem) notDepthwiseVector() string {
 	if reason := p.notDepthwise(); reason != "" {
 		return reason
 	}
-	if p.from == dtype.Float64 || p.set == nil || p.set.Depthwise == nil || p.code == op.ConvKernelGrad && p.set.DepthwiseGrad == nil && !p.set.Ordered {
+	if p.from == dtype.Float64 || p.set == nil || p.set.Depthwise == nil {
 		return "no vector loops"
 	}
 	return ""

@@ -35,11 +35,19 @@ const (
 	smallGradAll  = 27       // elements of the window times channels, at most
 	smallGradCopy = 32 << 10 // bytes of the copy, about
 	smallGradRead = 24 << 10 // bytes of the gradients of a block, if they are read several times
+	smallGradSums = 96 << 10 // bytes of a partial sum of micro-kernels, at most, which stay in L2
 )
 
 // inTaps reports whether wgradSmall can compute k. With more elements bfloat16 is faster on
 // tile registers.
 func (k *wgradGEMM) inTaps() bool {
+	if k.groups > 1 || k.In[0]*k.Size[0] > 1 {
+		return false
+	}
+	if k.inPanels() {
+		row := 4 * ((k.Out[2]-1)*k.Stride[2] + k.Size[2]) * k.channels
+		return k.Dilation[2] == 1 && row*k.Size[1] <= smallGradCopy && 4*k.WindowSize*k.channels*k.outs <= smallGradSums
+	}
 	most := smallGradAll
 	if k.stored == gemm.BF16 && k.set.Blocks != nil {
 		most = smallGradTaps
@@ -49,7 +57,36 @@ func (k *wgradGEMM) inTaps() bool {
 		able = k.Dilation[2] == 1 // for micro-kernels, on every level
 	}
 	last := k.outs % window.VectorChannels
-	return able && k.groups == 1 && k.In[0]*k.Size[0] == 1 && k.channels <= smallDepth && k.WindowSize*k.channels <= most && (last == 0 || last > window.VectorChannels/2)
+	return able && k.channels <= smallDepth && k.WindowSize*k.channels <= most && (last == 0 || last > window.VectorChannels/2)
+}
+
+// inPanels reports whether wgradSmall computes k by micro-kernels, where another algorithm may be
+// chosen by their time.
+func (k *wgradGEMM) inPanels() bool {
+	return !k.set.Ordered && k.set.Depthwise != nil && k.set.SmallChannelGrad[k.stored] == nil
+}
+
+// panelsPay reports whether wgradSmall takes less time by micro-kernels than the algorithm
+// "blocks", which calls them for each element of the window and a block of pixels, but copies the
+// pixels that an element reads. Both are estimated in cycles for a pixel, measured with AVX2.
+func (k *wgradGEMM) panelsPay() bool {
+	t, panels := k.set.F32, tiling.CeilDiv(k.outs, k.set.F32.NR)
+	step := func(rows int) int { // of all tiles of so many rows; products of fewer than four wait for each other
+		heights := tiling.CeilDiv(rows, t.MR)
+		return max(4*heights, rows)
+	}
+	calls := func(rows int) int { return 14*tiling.CeilDiv(rows, t.MR) + 3*rows }
+	across := k.Size[2] * k.channels
+	here := panels * k.Size[1] * (step(across) + calls(across)/k.Out[2])
+	copied, pixel := k.Size[2], 1+k.channels/4
+	if k.Stride[1] != 1 || k.Out[1]*k.Out[2] < smallImage {
+		copied = k.WindowSize
+	}
+	if k.Stride[2] > 1 {
+		pixel += 20
+	}
+	blocks := panels*(4+k.WindowSize*(step(k.channels)+calls(k.channels)/blockPixels)) + copied*pixel
+	return 20*here < 21*blocks
 }
 
 func newWgradSmall(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {

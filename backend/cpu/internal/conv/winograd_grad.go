@@ -82,12 +82,20 @@ func transposed[T any](m [][]T) [][]T {
 
 // gradTransforms reports whether there are transforms for a gradient by the kernels.
 func (k *convolution) gradTransforms(set *gemm.Set) bool {
-	return set.WinogradGrads != nil && (set.Ordered || set.F32.NR == window.VectorChannels) && set.F32.Inner != nil && k.windows3x3()
+	return set.WinogradGrads != nil && set.F32.Inner != nil && k.windows3x3()
 }
 
 // winogradGradPays is winogradPays of a gradient by the kernels.
 func (k *convolution) winogradGradPays(set *gemm.Set) bool {
 	direct, tiles := k.bandsOf(set, k.a, true).tileProducts()
+	if !set.Ordered && set.F32.NR < window.VectorChannels {
+		// Measured with AVX2: products take longer, so transforms cost less of them, but the more
+		// the shorter rows of tiles are; and the sums of a pair of channels are stored and
+		// transformed, for few tiles as for many.
+		transform := 14 + 14/float64(tiling.CeilDiv(k.Out[2], 2))
+		tiles = float64(tiles*(1+transform/float64(k.outs)+transform/float64(k.channels))) + winogradSize*25
+		return 6*tiles < 7*direct
+	}
 	return 6*tiles*(1+16/float64(k.outs)+16/float64(k.channels)) < 7*direct // direct products run at six sevenths of the rate
 }
 
@@ -234,6 +242,7 @@ func (k *winogradGradPass) multiply(w *exec.Worker, sums unsafe.Pointer, element
 	t, panels := k.set.F32, k.panels()
 	for out := range panels {
 		b := unsafe.Pointer(&w.Scratch[k.atGrads+(element*panels+out)*k.most*row])
+		cols := min(window.VectorChannels, k.end-k.first-out*window.VectorChannels)
 		for in := range k.inPanels {
 			a := unsafe.Pointer(&w.Scratch[k.atIn+(element*k.inPanels+in)*k.most*row])
 			channels := min(window.VectorChannels, k.channels-in*window.VectorChannels)
@@ -245,16 +254,17 @@ func (k *winogradGradPass) multiply(w *exec.Worker, sums unsafe.Pointer, element
 				if begins {
 					s = nil
 				}
-				k.inner(tiles, hi-lo, unsafe.Add(a, 4*lo), row, b, s, d)
+				k.inner(tiles, hi-lo, cols, unsafe.Add(a, 4*lo), row, b, s, d)
 			}
 		}
 	}
 }
 
-// inner calls micro-kernels for n pixels or tiles, and 32 columns of rows of B, S and D.
-func (k *winogradGrad) inner(n, rows int, a unsafe.Pointer, lda int, b, s, d unsafe.Pointer) {
+// inner calls micro-kernels for n pixels or tiles, and so many of the 32 columns of rows of B, S
+// and D, rounded up to whole micro-kernels.
+func (k *winogradGrad) inner(n, rows, cols int, a unsafe.Pointer, lda int, b, s, d unsafe.Pointer) {
 	t := k.set.F32
-	for at := 0; at < k.row; at += 4 * t.NR {
+	for at := 0; at < 4*cols; at += 4 * t.NR {
 		from := s
 		if s != nil {
 			from = unsafe.Add(s, at)
@@ -338,7 +348,7 @@ func (k *winogradGradPass) directly(r *exec.Run, w *exec.Worker, tap, out, n int
 				if begins {
 					s = nil
 				}
-				k.inner(width, hi-lo, unsafe.Add(a, 4*lo), x.pixel, unsafe.Pointer(&pixels[0]), s, d)
+				k.inner(width, hi-lo, n, unsafe.Add(a, 4*lo), x.pixel, unsafe.Pointer(&pixels[0]), s, d)
 			}
 			begins = false
 		}
