@@ -193,3 +193,69 @@ func TestAlgorithms(t *testing.T) {
 		}
 	}
 }
+
+// TestPortableAlgorithms: with portable bits, algorithms that add up the products of a window one
+// after the other have the same bits, so each level may have another one of them.
+func TestPortableAlgorithms(t *testing.T) {
+	defer backend.SetBits(backend.SetBits(backend.PortableBits))
+	classes := convClasses(op.Conv, op.ConvInputGrad)
+	ones := []int{1, 1}
+	for _, s := range [][2]int{{130, 3}, {3, 130}, {64, 48}, {1100, 2}, {2, 1100}} { // sums in several slices
+		a := op.Attr{Stride: ones, Dilation: ones, Low: ones, High: ones}
+		x, w, y := op.Shape{3, 9, 11, s[0]}, op.Shape{3, 3, s[0], s[1]}, op.Shape{3, 9, 11, s[1]}
+		for _, c := range []op.Code{op.Conv, op.ConvInputGrad} {
+			a, types := convArguments(c, a, x, w, y)
+			classes = append(classes, shapeClass{c, a, types, 9 * s[0]})
+		}
+	}
+	used := map[string]int{}
+	isatest.ForEach(t, func(t *testing.T) {
+		for i, c := range classes {
+			if isatest.Emulated() && testing.Short() && c.terms*c.types[0].Size() > 1<<20 {
+				continue
+			}
+			rng := rand.New(rand.NewPCG(72, uint64(i)))
+			for _, d := range isatest.Floats() {
+				if !isatest.InTurn(i + int(d)) {
+					continue
+				}
+				var args []array
+				for _, s := range c.types { // weights that are not finite make NaN of padding
+					at := s.Size() / 2
+					args = append(args, arrayOf(d, s, func(i int) float64 {
+						if i == at && len(args) == 1 {
+							return math.Inf(1)
+						}
+						return []float64{rng.NormFloat64(), rng.NormFloat64(), math.Copysign(0, -1)}[i%3]
+					}))
+				}
+				var want array
+				for _, name := range []string{"implicit", "border", "small-channel", "planes"} {
+					g := ir.New(2)
+					g.Output(record(t, g, c.code, c.attr, param(t, g, 0, args[0].Type), param(t, g, 1, args[1].Type)), -1)
+					restore := exec.Force("conv", name)
+					p := plan(t, g)
+					restore()
+					if p.choices[len(p.graph.Values)-1].Algorithm != name {
+						continue // it does not apply
+					}
+					used[name]++
+					got := runProcs(t, p, args, 2)
+					if name == "implicit" {
+						want = got
+						continue
+					}
+					x, y := want.values(), got.values()
+					for i := range x {
+						if math.Float64bits(x[i]) != math.Float64bits(y[i]) && (x[i] == x[i] || y[i] == y[i]) {
+							t.Fatalf("%s of %v, %+v, %v: element %d is %v, %v by implicit", name, d, c.types, c.attr, i, y[i], x[i])
+						}
+					}
+				}
+			}
+		}
+	})
+	if s := gemm.Products(); s != nil && s.F32.RowRuns != nil && (used["border"] == 0 || used["planes"] == 0) {
+		t.Errorf("algorithms compared: %v", used)
+	}
+}

@@ -50,7 +50,7 @@ func TestPortableBits(t *testing.T) {
 			add(fmt.Sprint("product, transposed second ", s), op.MatMul, op.Attr{TransB: true}, random(m, k), random(n, k))
 		}
 		add("products of a batch", op.MatMul, op.Attr{}, random(3, 40, 50), random(3, 50, 20))
-		for _, channels := range [][3]int{{1, 7, 1}, {1, 32, 1}, {3, 24, 1}, {20, 33, 1}, {16, 16, 1}, {35, 70, 1}, {130, 40, 1}, {12, 24, 4}, {10, 10, 10}, {40, 40, 40}, {3, 64, 1}} {
+		for _, channels := range [][3]int{{1, 7, 1}, {1, 32, 1}, {3, 24, 1}, {20, 33, 1}, {16, 16, 1}, {35, 70, 1}, {130, 40, 1}, {12, 24, 4}, {10, 10, 10}, {40, 40, 40}, {3, 64, 1}, {64, 3, 1}, {130, 2, 1}} {
 			in, out, groups := channels[0], channels[1], channels[2]
 			for _, stride := range []int{1, 2} {
 				a := op.Attr{Stride: []int{stride, stride}, Dilation: []int{1, 1}, Low: []int{1, 1}, High: []int{1, 1}, Groups: groups}

@@ -41,7 +41,7 @@ func orderedAlgorithms(table []exec.Algorithm[*problem]) (ordered []exec.Algorit
 		case "matmul", "implicit", "blocks", "direct":
 			a.Pays = nil
 			ordered = append(ordered, a)
-		case "depthwise-vector", "depthwise", "small-channel", "winograd", "winograd-1d", "border":
+		case "depthwise-vector", "depthwise", "planes", "small-channel", "winograd", "winograd-1d", "border":
 			ordered = append(ordered, a)
 		}
 	}

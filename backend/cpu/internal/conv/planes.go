@@ -23,7 +23,9 @@ import (
 // an image, and from image to image. The sums of the zeros between rows are computed and
 // discarded.
 //
-// The sums are stored by channel, and are transposed to pixels.
+// The sums are stored by channel, and are transposed to pixels. In an ordered set they are the
+// sums of gathered patches: runs go through all planes for one element of the window after the
+// other.
 type planeGEMM struct {
 	*implicitGEMM
 	weigh  packRows
@@ -40,15 +42,15 @@ type planeGEMM struct {
 // planePhase is a phase and its planes.
 type planePhase struct {
 	taps     [3][]tap
-	residues [][2]int // rows and columns modulo the stride that the window reads
-	pitch    int      // pixels from a row of a plane to the next
-	halo     int      // rows that a band reads beyond its end
-	images   int      // of a chunk
-	plane    int      // pixels from a plane to the next
-	ldSums   int      // bytes from a channel's sums to the next
-	weights  int      // cells of a row of weights before those of the phase
-	across   bool     // a run goes along a row of the window, else through the planes
-	runs     [2][]int64
+	residues [][2]int  // rows and columns modulo the stride that the window reads
+	pitch    int       // pixels from a row of a plane to the next
+	halo     int       // rows that a band reads beyond its end
+	images   int       // of a chunk
+	plane    int       // pixels from a plane to the next
+	ldSums   int       // bytes from a channel's sums to the next
+	weights  int       // cells of a row of weights before those of the phase
+	across   bool      // a run goes along a row of the window, else through the planes
+	runs     [][]int64 // of a step of all planes of a slice, and of the last slice; in an ordered set, of each slice of a sum
 }
 
 // packRows is the task that packs the weights of an element of the window: a row for
@@ -80,17 +82,22 @@ func (k *implicitGEMM) planeTiles() {
 
 // planesPay reports whether planeGEMM is faster than kn2row and other products.
 func (k *implicitGEMM) planesPay() bool {
-	if !k.planesMeasured() {
+	if !k.planesMeasured() || k.set.Ordered && k.byTransforms() {
 		return false
 	}
 	if k.pointPlanes() {
 		return true
 	}
 	columns, others := k.columnsCost()
-	if k.inColumns() && (k.singlePanel() || columns < others) {
+	if !k.set.Ordered && k.inColumns() && (k.singlePanel() || columns < others) {
 		others = columns
 	}
 	return k.planesCost() < others
+}
+
+// byTransforms reports whether k is computed by Winograd's transforms, if the set is ordered.
+func (k *implicitGEMM) byTransforms() bool {
+	return k.transforms() && k.winogradPays() || k.inLines() && k.linesPay()
 }
 
 // planesMeasured reports whether planesCost is known: it was measured with AVX-512.
@@ -158,7 +165,7 @@ func (k *implicitGEMM) newPlanePhase(p *stridedPhase, taps [3][]tap) planePhase 
 			f.across = f.across && (i == 0 || tx.at == taps[2][i-1].at+1)
 		}
 	}
-	f.across = f.across && p.move[2] == 1 && tiling.CeilDiv(k.depth, k.tiles.Step) < min(planeSlice, len(taps[2]))
+	f.across = !k.set.Ordered && f.across && p.move[2] == 1 && tiling.CeilDiv(k.depth, k.tiles.Step) < min(planeSlice, len(taps[2]))
 	return f
 }
 
@@ -176,6 +183,9 @@ func newPlaneGEMM(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel {
 	t := k.tiles
 	k.planes = tiling.CeilDiv(k.depth, t.Step)
 	k.slice = tiling.Even(k.planes, planeSlice, 1)
+	if k.set.Ordered { // elements of the window one after the other, each with all channels
+		k.slice = k.planes
+	}
 	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil
 	k.ld = 4 * k.lanes
 	planes, sums, pixels, cells := 0, 0, 0, 0
@@ -238,6 +248,11 @@ func (k *planeGEMM) addRunsOf(p *stridedPhase, f *planePhase) {
 	for i, r := range f.residues {
 		index[r] = i
 	}
+	if k.set.Ordered {
+		k.addSlicesOf(p, f, index)
+		return
+	}
+	f.runs = make([][]int64, 2)
 	for last, planes := range []int{k.slice, k.planes - (k.planes-1)/k.slice*k.slice} {
 		for i, ty := range f.taps[1] {
 			for j, tx := range f.taps[2] {
@@ -253,6 +268,27 @@ func (k *planeGEMM) addRunsOf(p *stridedPhase, f *planePhase) {
 						f.runs[last] = append(f.runs[last], int64(4*a), int64(4*(at+q*f.plane)), int64(len(f.taps[2])))
 					}
 				}
+			}
+		}
+	}
+}
+
+// addSlicesOf lists the runs of a sum of an ordered set, which is cut into slices as those of
+// patches are: through all planes for each element of the window.
+func (k *planeGEMM) addSlicesOf(p *stridedPhase, f *planePhase, index map[[2]int]int) {
+	cell := 0
+	for _, ty := range f.taps[1] {
+		for _, tx := range f.taps[2] {
+			residue, row, col := k.residueOf(p, f, ty, tx)
+			at := index[residue]*k.slice*f.plane + row*f.pitch + col
+			for end := cell + k.planes; cell < end; {
+				s := cell / product.MostDepth
+				n := min(end, (s+1)*product.MostDepth) - cell
+				if s == len(f.runs) {
+					f.runs = append(f.runs, nil)
+				}
+				f.runs[s] = append(f.runs[s], int64(4*cell), int64(4*at), int64(n))
+				cell, at = cell+n, at+n*f.plane
 			}
 		}
 	}
@@ -338,7 +374,16 @@ func (k *planeGEMM) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	} else {
 		for plane := 0; plane < k.planes; plane += k.slice {
 			k.fill(r, w, p, f, image, images, y, rows, plane)
-			k.multiply(r, w, f, n, plane)
+			switch {
+			case k.set.Ordered:
+				for slice, runs := range f.runs {
+					k.multiply(r, w, f, n, plane, runs, slice == 0)
+				}
+			case plane+k.slice < k.planes:
+				k.multiply(r, w, f, n, plane, f.runs[0], plane == 0)
+			default:
+				k.multiply(r, w, f, n, plane, f.runs[1], plane == 0)
+			}
 		}
 	}
 	k.put(r, w, p, f, image, images, y, rows)
@@ -387,18 +432,14 @@ func clearPlanes(b []byte, planes, ld, n int) {
 	}
 }
 
-// multiply adds the products of a slice of the planes to the sums of n pixels.
-func (k *planeGEMM) multiply(r *exec.Run, w *exec.Worker, f *planePhase, n, plane int) {
+// multiply adds the products of some runs through planes to the sums of n pixels, or begins them.
+// The first run has the weights of that plane.
+func (k *planeGEMM) multiply(r *exec.Run, w *exec.Worker, f *planePhase, n, plane int, runs []int64, begins bool) {
 	t := k.tiles
-	last := 0
-	if plane+k.slice >= k.planes {
-		last = 1
-	}
 	ldb := 4 * f.plane
 	if f.across {
 		ldb = 4
 	}
-	runs := f.runs[last]
 	heights := tiling.CeilDiv(k.lanes, t.MR)
 	a := unsafe.Pointer(&r.Shared[4*(f.weights+plane)])
 	for col := 0; col < n; col += t.NR {
@@ -411,7 +452,7 @@ func (k *planeGEMM) multiply(r *exec.Run, w *exec.Worker, f *planePhase, n, plan
 			lo, hi := tiling.Cut(h, heights, k.lanes)
 			d := unsafe.Pointer(&w.Scratch[k.atSums+lo*f.ldSums+4*col])
 			s := d
-			if plane == 0 {
+			if begins {
 				s = nil
 			}
 			kernels[hi-lo](len(runs)/3, unsafe.Add(a, lo*k.rowA), k.rowA, unsafe.Pointer(&w.Scratch[4*col]), ldb, s, f.ldSums, d, f.ldSums, 1<<cols-1, unsafe.Pointer(&runs[0]))
