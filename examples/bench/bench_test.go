@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -162,6 +164,43 @@ func TestMemory(t *testing.T) {
 		if got := float64(peak(name)) / float64(full); got > 0.6 {
 			t.Errorf("%s: a step needs %.3f times the memory of float32, want at most 0.6", name, got)
 		}
+	}
+}
+
+// TestLatencies looks at the lines of single calls: of Mezzo, and of arithmetic alone.
+func TestLatencies(t *testing.T) {
+	defer func(d time.Duration) { *least = d }(*least)
+	*least = 0
+	var b bytes.Buffer
+	table := &table{w: &b, policies: []string{"float32"}}
+	if err := table.latencies(context.Background(), []row{mlp([]int{12, 8, 3}, 4)}, 40); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	if len(lines) != 4 {
+		t.Fatalf("got %d lines, want a header of two, one of Mezzo, and one of the machine:\n%s", len(lines), b.String())
+	}
+	for i, side := range []string{"Mezzo", "bare machine"} {
+		var shortest, p50, p99, ratio float64
+		_, cells, _ := strings.Cut(lines[2+i], "| "+side+" | ")
+		if _, err := fmt.Sscanf(cells, "%g | %g | %g | %g |", &shortest, &p50, &p99, &ratio); err != nil {
+			t.Errorf("%q: %v", lines[2+i], err)
+		}
+		if shortest <= 0 || shortest > p50 || p50 > p99 || math.Abs(ratio-p99/p50) > 0.01*ratio+0.01 {
+			t.Errorf("%q: want times that grow, and the ratio of the last two", lines[2+i])
+		}
+	}
+}
+
+// TestBare counts the calls of arithmetic alone.
+func TestBare(t *testing.T) {
+	times, err := newBare(10 * time.Microsecond).each(7)
+	if err != nil || len(times) != 7 || slices.Min(times) <= 0 {
+		t.Errorf("got %v, %v, want seven times", times, err)
+	}
+	wall, _, err := newBare(time.Nanosecond).repeat(3)
+	if err != nil || wall <= 0 {
+		t.Errorf("got %v, %v, want the time of three calls", wall, err)
 	}
 }
 
