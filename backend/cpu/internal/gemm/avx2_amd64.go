@@ -229,6 +229,11 @@ func smallChannel6F32AVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, 
 //go:noescape
 func depthwiseRowAVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, bias unsafe.Pointer, d unsafe.Pointer, ds int, channels int)
 
+// depthwiseNineAVX2 is DepthwiseNine of a multiple of eight channels for AVX2.
+//
+//go:noescape
+func depthwiseNineAVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, bias unsafe.Pointer, d unsafe.Pointer, ds int, channels int)
+
 // winogradSourceAVX2 is a Transform of 4×4 pixels to 4×4 for AVX2.
 //
 //go:noescape

@@ -1630,6 +1630,77 @@ storelast:
 done:
 	RETURN
 
+// LOAD_NINE_AVX2 loads a tap's kernel and points BX to the next one.
+#define LOAD_NINE_AVX2(y) \
+	VMOVUPS (BX), y; \
+	ADDQ R10, BX
+
+// func depthwiseNineAVX2(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, bias unsafe.Pointer, d unsafe.Pointer, ds int, channels int)
+TEXT ·depthwiseNineAVX2(SB), NOSPLIT, $0-80
+	MOVQ at+16(FP), R8
+	MOVQ 16(R8), R12
+	MOVQ 48(R8), R13
+	MOVQ 8(R8), DX
+	ADDQ DX, y+40(FP)
+	MOVQ 24(R8), R10
+	SUBQ DX, R10
+	MOVQ xs+32(FP), R9
+	MOVQ ds+64(FP), R11
+	VPCMPEQD Y11, Y11, Y11
+	VPSLLD $31, Y11, Y10
+	VPSLLD $23, Y11, Y11
+	MOVQ bias+48(FP), R8
+	TESTQ R8, R8
+	JZ group
+	VMOVUPS (R8), Y11
+group:
+	MOVQ y+40(FP), BX
+	LOAD_NINE_AVX2(Y1)
+	LOAD_NINE_AVX2(Y2)
+	LOAD_NINE_AVX2(Y3)
+	LOAD_NINE_AVX2(Y4)
+	LOAD_NINE_AVX2(Y5)
+	LOAD_NINE_AVX2(Y6)
+	LOAD_NINE_AVX2(Y7)
+	LOAD_NINE_AVX2(Y8)
+	LOAD_NINE_AVX2(Y9)
+	TESTQ R8, R8
+	JZ row
+	VMOVUPS 32(R8), Y10
+	ADDQ $32, R8
+row:
+	MOVQ n+0(FP), CX
+	MOVQ x+24(FP), SI
+	MOVQ d+56(FP), DI
+	LEAQ (SI)(R13*1), AX
+	LEAQ (SI)(R13*2), BX
+pixel:
+	VXORPS Y0, Y0, Y0
+	VFMADD231PS (SI), Y1, Y0
+	VFMADD231PS (SI)(R12*1), Y2, Y0
+	VFMADD231PS (SI)(R12*2), Y3, Y0
+	VFMADD231PS (AX), Y4, Y0
+	VFMADD231PS (AX)(R12*1), Y5, Y0
+	VFMADD231PS (AX)(R12*2), Y6, Y0
+	VFMADD231PS (BX), Y7, Y0
+	VFMADD231PS (BX)(R12*1), Y8, Y0
+	VFMADD231PS (BX)(R12*2), Y9, Y0
+	VADDPS Y10, Y0, Y0
+	VMAXPS Y0, Y11, Y0
+	VMOVUPS Y0, (DI)
+	ADDQ R9, SI
+	ADDQ R9, AX
+	ADDQ R9, BX
+	ADDQ R11, DI
+	DECQ CX
+	JNZ pixel
+	ADDQ $32, x+24(FP)
+	ADDQ $32, y+40(FP)
+	ADDQ $32, d+56(FP)
+	SUBQ $8, channels+72(FP)
+	JNE group
+	RETURN
+
 // TRANSFORM_ROW_AVX2_4x4 stores a row of transformed pixels, of eight channels.
 #define TRANSFORM_ROW_AVX2_4x4 \
 	VSUBPS Y2, Y0, Y4; \

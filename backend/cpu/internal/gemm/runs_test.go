@@ -174,6 +174,7 @@ func TestWindows(t *testing.T) {
 			}
 			if set.DepthwiseNine != nil {
 				testDepthwiseNine(t, set, n, 1+rng.IntN(70), rng.IntN(40), rng.IntN(9), x, y)
+				testDepthwiseNine(t, set, n, 8*(1+rng.IntN(9)), rng.IntN(40), rng.IntN(9), x, y)
 			}
 			if set.DepthwiseAdd == nil {
 				continue

@@ -76,7 +76,7 @@ var AVX2 = func() *Set {
 		s.Lanes[e] = lanesBy(e, s.Widen[e])
 	}
 	s.Transpose[F32], s.Transpose[F16], s.Transpose[BF16] = transposeBy(F32, 8, transposeF32AVX2), transposeBy(F16, 8, transposeF16AVX2), transposeBy(BF16, 8, transposeBF16AVX2)
-	s.Depthwise, s.DepthwiseRow = depthwiseBy(depthwiseRowAVX2), depthwiseRowAVX2
+	s.Depthwise, s.DepthwiseRow, s.DepthwiseNine = depthwiseBy(depthwiseRowAVX2), depthwiseRowAVX2, wholeVectors(8, depthwiseNineAVX2, depthwiseRowAVX2)
 	s.WinogradSource, s.WinogradResult, s.WinogradGrads = winogradSourceAVX2, winogradResultAVX2, winogradGradsAVX2
 	s.SmallChannel[F32] = smallChannelF32AVX2
 	s.MaxPool[F32] = maxPoolF32AVX2
@@ -134,5 +134,16 @@ var tileShape = func() (shape [64]byte) {
 func depthwiseBy(row DepthwiseRow) Windows {
 	return func(n, taps int, at, x unsafe.Pointer, xs int, y unsafe.Pointer, _ int, d unsafe.Pointer, ds int, mask uint) {
 		row(n, taps, at, x, xs, y, nil, d, ds, bits.Len(mask))
+	}
+}
+
+// wholeVectors is nine for a multiple of so many channels, and row for any others.
+func wholeVectors(vector int, nine, row DepthwiseRow) DepthwiseRow {
+	return func(n, taps int, at, x unsafe.Pointer, xs int, y, bias, d unsafe.Pointer, ds, channels int) {
+		loop := nine
+		if channels%vector != 0 {
+			loop = row
+		}
+		loop(n, taps, at, x, xs, y, bias, d, ds, channels)
 	}
 }

@@ -13,6 +13,7 @@ const (
 	tallBlock = 16 << 10 // of A that is multiplied with all panels: it stays in L1
 	tallPanel = 8 << 10  // of a panel of B, at most, of which several stay in L1
 	tallDepth = 128      // at most, where other kernels prefetch: of longer sums a call is a small part
+	tallSplit = 6        // rows of a tile, at most, of which the last two may be cut evenly; measured on AVX2
 )
 
 // zero is the least result after a relu.
@@ -60,14 +61,24 @@ func (k *product) tallPanel(r *exec.Run, a unsafe.Pointer, lda int, b unsafe.Poi
 		}
 	}
 	tiles := rows / t.MR
+	rest, parts := rows-tiles*t.MR, 1
+	if tiles > 0 && 0 < rest && rest <= t.MR/2 && t.MR <= tallSplit {
+		// Few sums wait for their additions: two tiles of about the same height take 0.93 of
+		// the time, for 6 and 3 rows.
+		tiles, rest, parts = tiles-1, rest+t.MR, 2
+	}
 	if tiles > 0 {
 		t.Tall(tiles, k.k, a, lda, b, ldb, bias, least, d, ldd)
 	}
-	if rest := rows - tiles*t.MR; rest > 0 {
-		a, d := unsafe.Add(a, tiles*t.MR*lda), unsafe.Add(d, tiles*t.MR*ldd)
-		t.Rows[rest](k.k, a, lda, b, ldb, bias, 0, d, ldd, 1<<t.NR-1)
+	for i := range parts {
+		at, end := tiling.Cut(i, parts, rest)
+		if at == end {
+			break
+		}
+		d := unsafe.Add(d, (tiles*t.MR+at)*ldd)
+		t.Rows[end-at](k.k, unsafe.Add(a, (tiles*t.MR+at)*lda), lda, b, ldb, bias, 0, d, ldd, 1<<t.NR-1)
 		if least != nil {
-			e.then(rest, d, ldd, nil, 0, 1<<t.NR-1)
+			e.then(end-at, d, ldd, nil, 0, 1<<t.NR-1)
 		}
 	}
 	if e != nil && !e.relu {

@@ -17,6 +17,7 @@ func (g *gen) avx2Conv() {
 	down.tall(g)
 	g.smallChannelAVX2()
 	g.depthwiseRowAVX2()
+	g.depthwiseNineAVX2()
 	g.transformAVX2("winogradSourceAVX2", winogradSource)
 	g.transformAVX2("winogradResultAVX2", winogradResult)
 	g.transformAVX2("winogradGradsAVX2", winogradGrads)
@@ -146,6 +147,34 @@ func (g *gen) depthwiseRowAVX2() {
 	g.ins("DECQ CX\nJNZ pixel")
 	next(32, "vector")
 	g.label("done")
+	g.end()
+}
+
+// depthwiseNineAVX2 keeps the kernels of eight channels in registers: the sum of a pixel is nine
+// loads and multiplications, and sums of the next pixels fill the time that an addition takes.
+func (g *gen) depthwiseNineAVX2() {
+	g.text("depthwiseNineAVX2", depthwiseRowParams, "is DepthwiseNine of a multiple of eight channels for AVX2.")
+	g.ins("MOVQ at+16(FP), R8\nMOVQ 16(R8), R12\nMOVQ 48(R8), R13\nMOVQ 8(R8), DX\nADDQ DX, y+40(FP)\nMOVQ 24(R8), R10\nSUBQ DX, R10\nMOVQ xs+32(FP), R9\nMOVQ ds+64(FP), R11")
+	g.ins("VPCMPEQD Y11, Y11, Y11\nVPSLLD $31, Y11, Y10\nVPSLLD $23, Y11, Y11\nMOVQ bias+48(FP), R8\nTESTQ R8, R8\nJZ group\nVMOVUPS (R8), Y11")
+	g.label("group")
+	g.ins("MOVQ y+40(FP), BX")
+	for t := range 9 {
+		g.block("LOAD_NINE_AVX2", func() { g.ins("VMOVUPS (BX), Y%d\nADDQ R10, BX", 1+t) })
+	}
+	g.ins("TESTQ R8, R8\nJZ row\nVMOVUPS 32(R8), Y10\nADDQ $32, R8")
+	g.label("row")
+	g.ins("MOVQ n+0(FP), CX\nMOVQ x+24(FP), SI\nMOVQ d+56(FP), DI\nLEAQ (SI)(R13*1), AX\nLEAQ (SI)(R13*2), BX")
+	at := func(t int) string {
+		return []string{"(SI)", "(AX)", "(BX)"}[t/3] + []string{"", "(R12*1)", "(R12*2)"}[t%3]
+	}
+	g.label("pixel")
+	g.ins("VXORPS Y0, Y0, Y0")
+	for t := range 9 {
+		g.ins("VFMADD231PS %s, Y%d, Y0", at(t), 1+t)
+	}
+	// VMAXPS returns its second operand, the first in Go's order, if either is NaN or both are 0.
+	g.ins("VADDPS Y10, Y0, Y0\nVMAXPS Y0, Y11, Y0\nVMOVUPS Y0, (DI)\nADDQ R9, SI\nADDQ R9, AX\nADDQ R9, BX\nADDQ R11, DI\nDECQ CX\nJNZ pixel")
+	g.ins("ADDQ $32, x+24(FP)\nADDQ $32, y+40(FP)\nADDQ $32, d+56(FP)\nSUBQ $8, channels+72(FP)\nJNE group")
 	g.end()
 }
 
