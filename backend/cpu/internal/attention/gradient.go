@@ -61,7 +61,11 @@ func newGradient(p problem) exec.Kernel {
 	k.init(p, 6)
 	parts := b.Results(v)
 	k.dq, k.dk, k.dv = newHeadResult(parts[0], k.Features), newHeadResult(parts[1], k.Features), newHeadResult(parts[2], k.ValueFeatures)
-	k.means = lanes.NewRows(op.Type{DType: k.from, Shape: op.Shape{k.ValueFeatures}}, k.ValueFeatures, k.from)
+	of := k.from
+	if isa.PortableBits() {
+		of = dtype.Float32 // for lanes.DotRow
+	}
+	k.means = lanes.NewRows(op.Type{DType: of, Shape: op.Shape{k.ValueFeatures}}, k.ValueFeatures, k.from)
 	k.blockRows = 64
 	if !k.pairs && !k.set.Ordered {
 		k.blockRows = tiling.Even(64, 64, k.tiles.MR)

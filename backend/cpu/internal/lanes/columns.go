@@ -53,10 +53,10 @@ func columnsBy(fma func(x, y, z float32) float32) vec.ColumnSums[float32] {
 	}
 }
 
-// Sums of a row with portable bits are those that the loops of vec.Rows have on AVX-512: there
-// are laneCount sums, each of every laneCount-th element, and laneVector elements at a time, of
-// which laneCount do not fill up, are added to the first of these. On other levels they are sums
-// down the columns of a matrix, which all levels have. Elements after the last laneVector are
+// Sums of a row with portable bits are those of the loops of vec.Rows, on AVX-512 for
+// GradRowSums: there are laneCount sums, each of every laneCount-th element, and laneVector
+// elements at a time, of which laneCount do not fill up, are added to the first of these. Without
+// these loops they are sums down the columns of a matrix. Elements after the last laneVector are
 // added up in Go.
 const (
 	laneVector = 16
@@ -70,9 +70,6 @@ const (
 	laneScratch = 4*laneCount + lanePart
 	lanePart    = 4 * laneCount
 )
-
-// hasLanes reports whether the loops over rows of s, which may be nil, have these sums.
-func hasLanes(s *vec.Set) bool { return s != nil && s.Lanes == laneVector }
 
 // laneSums are the sums of a row in lanes.
 type laneSums struct {
@@ -129,17 +126,13 @@ func laneSum(x, s []float32) float32 {
 // Exp2BelowSum computes x = by·2^(min(0, x-top)·scale) in place with portable bits, for a multiple
 // of 16 elements, and returns the sum if by is 1.
 func Exp2BelowSum(x []float32, scale, top, by float32, s []float32) float32 {
-	v := vec.Native()
-	switch s[0], s[1], s[2] = scale, top, by; {
-	case v != nil:
+	if v := vec.Native(); v != nil {
+		s[0], s[1], s[2] = scale, top, by
 		v.Exp2BelowSum(x, x, s)
-	default:
-		for i, a := range x {
-			x[i] = float32(exp2F32(float32(min(0, a-top)*scale)) * by)
-		}
-	}
-	if hasLanes(v) {
 		return s[3]
+	}
+	for i, a := range x {
+		x[i] = float32(exp2F32(float32(min(0, a-top)*scale)) * by)
 	}
 	return laneSum(x, s)
 }
@@ -156,12 +149,12 @@ func DotRow(x, y, s []float32) float32 {
 	return l.fold(l.products)
 }
 
-// laneGradSums returns the sums of GradRowSums, for a number of elements that is a multiple of
-// laneVector.
+// laneGradSums returns the sums of GradRowSums.
 func (p *Rows) laneGradSums(gained, x, s []float32) (a, b float32) {
+	n := len(gained) / laneVector * laneVector
 	l := newLaneSums(0, s[lanesAt:])
-	for at := 0; at < len(x); at += lanePart {
-		x, y := x[at:min(at+lanePart, len(x))], gained[at:min(at+lanePart, len(x))]
+	for at := 0; at < n; at += lanePart {
+		x, y := x[at:min(at+lanePart, n)], gained[at:min(at+lanePart, n)]
 		h := l.rest[laneCount:][:len(x)]
 		if p.set != nil {
 			p.set.SubScalar(h, x, s[0])
@@ -173,5 +166,11 @@ func (p *Rows) laneGradSums(gained, x, s []float32) (a, b float32) {
 		}
 		l.add(h, y)
 	}
-	return l.fold(l.sum), l.fold(l.products)
+	a, b = l.fold(l.sum), l.fold(l.products)
+	if n < len(gained) {
+		restA, restB := p.laneGradSums(filled(0, gained[n:], 0, s), filled(1, x[n:len(gained)], s[0], s), s)
+		a += restA
+		b += restB
+	}
+	return a, b
 }

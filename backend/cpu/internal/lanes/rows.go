@@ -52,12 +52,12 @@ func (s RowStore) Fence() {
 // Rows are the loops of vec.Rows for rows of any length. Rows are bytes of elements of type In.
 // s, of PassNumbers elements, passes numbers to the loops and returns sums.
 //
-// If bits must be portable, sums are those of AVX-512, see laneSums, and other levels have only
-// loops of float32; what is done element by element is the same on every level anyway.
+// If bits must be portable, sums are of whole vectors of AVX-512 and of the rest in Go on every
+// level; what is done element by element is the same on every level anyway.
 type Rows struct {
 	RowStore
 	set    *vec.Set // or nil: everything in Go
-	lanes  bool     // sums in the lanes of AVX-512, for portable bits
+	lanes  bool     // portable bits: sums are of multiples of laneVector
 	v      *vec.Rows
 	Stores *vec.RowStores
 	In     dtype.DType
@@ -86,7 +86,7 @@ func NewRows(result op.Type, width int, operands ...dtype.DType) Rows {
 	}
 	d := operands[0]
 	same := !slices.ContainsFunc(operands, func(o dtype.DType) bool { return o != d })
-	if same && result.DType == d && (!p.lanes || hasLanes(p.set)) {
+	if same && result.DType == d {
 		p.In = d
 	}
 	p.v = RowLoops(p.In)
@@ -151,10 +151,21 @@ func (p *Rows) Whole(n int) int {
 
 // summed is Whole for sums: the same on every level for portable bits.
 func (p *Rows) summed(n int) int {
-	if p.lanes {
-		return n / laneVector * laneVector
+	if v := p.sumVector(); v > 0 {
+		return n / v * v
 	}
-	return p.Whole(n)
+	return 0
+}
+
+// sumVector returns the elements of which sums take a multiple, or 0.
+func (p *Rows) sumVector() int {
+	switch {
+	case p.lanes:
+		return laneVector
+	case p.set != nil:
+		return p.set.Lanes
+	}
+	return 0
 }
 
 // bytes returns the first n elements of a row.
@@ -210,7 +221,7 @@ func (p *Rows) deviations(wide []float32, x []byte, s []float32) {
 	s[1], s[2] = 0, 0
 	switch {
 	case n == 0:
-	case p.lanes && !hasLanes(p.set):
+	case p.set == nil:
 		l := newLaneSums(s[0], s[lanesAt:])
 		l.add(wide[:n], nil)
 		s[1], s[2] = l.fold(l.sum), l.fold(l.products)
@@ -255,7 +266,7 @@ func (p *Rows) Products(x, y []byte, s []float32, ahead []byte) (sum float64) {
 	n := p.summed(all)
 	for at := 0; at < n; at += part {
 		lo, hi := at*p.In.Size(), min(at+part, n)*p.In.Size()
-		if p.lanes && !hasLanes(p.set) {
+		if p.set == nil {
 			l := newLaneSums(0, s[lanesAt:])
 			l.add(dtype.View[float32](x[lo:hi]), dtype.View[float32](y[lo:hi]))
 			s[0] = l.fold(l.products)
@@ -284,12 +295,9 @@ func (p *Rows) Exp2Sum(dst []float32, x []byte, scale, shift float32, s []float3
 		sum += p.powers(p.v, dst[at:end], x[lo:hi], scale, shift, s, ahead[min(lo, len(ahead)):])
 	}
 	if n < len(dst) {
-		last, rows := s[endOf:][:laneVector], p.v
+		last, rows := s[endOf:][:p.sumVector()], p.v
 		if p.set != nil {
 			rows = &p.set.RowsF32
-			if !p.lanes {
-				last = last[:p.set.Lanes]
-			}
 		}
 		Fill(last[copy(last, p.end(x, n, 0, s)):], float32(math.Inf(-1)))
 		sum += p.powers(rows, last, BytesOf(last), scale, shift, s, nil)
@@ -303,15 +311,12 @@ func (p *Rows) powers(v *vec.Rows, dst []float32, x []byte, scale, shift float32
 	s[0], s[1] = scale, shift
 	if v != nil {
 		v.Exp2Sum(dst, x, s, ahead)
-	} else {
-		for i, a := range dtype.View[float32](x) {
-			dst[i] = exp2F32(portablemath.FMA32(a, scale, shift))
-		}
+		return float64(s[2])
 	}
-	if p.lanes && !hasLanes(p.set) {
-		return float64(laneSum(dst, s))
+	for i, a := range dtype.View[float32](x) {
+		dst[i] = exp2F32(portablemath.FMA32(a, scale, shift))
 	}
-	return float64(s[2])
+	return float64(laneSum(dst, s))
 }
 
 // ScaleRow computes dst = x·by.
@@ -368,30 +373,21 @@ func (p *Rows) NormalizeRow(dst []byte, x, gain, shift, s []float32, ahead []byt
 	p.put(dst, n, t)
 }
 
-// GradRowSums leaves grad·gain in gained.
+// GradRowSums leaves grad·gain in gained. With portable bits its sums are those of AVX-512.
 func (p *Rows) GradRowSums(dgain, dshift, gained, x []float32, grad []byte, gain, s []float32, ahead []byte) {
-	n := p.Whole(len(dgain))
+	all, n := len(dgain), p.Whole(len(dgain))
 	s[2], s[3] = 0, 0
+	if p.set == nil {
+		p.gradSums(dgain, dshift, gained, x, dtype.View[float32](grad), gain, s)
+	}
 	if n > 0 {
 		p.v.GradRowSums(dgain[:n], dshift, gained, x, grad, gain, s, ahead)
 	}
-	if all := len(dgain); n < all {
-		g := p.end(grad, n, 1, s)
-		if p.set != nil {
-			p.endGradSums(dgain[n:], dshift[n:all], gained[n:all], x[n:all], g, gain[n:all], s)
-		} else {
-			p.gradSums(dgain, dshift, gained, x, g, gain, s)
-		}
+	if p.set != nil && n < all {
+		p.endGradSums(dgain[n:], dshift[n:all], gained[n:all], x[n:all], p.end(grad, n, 1, s), gain[n:all], s)
 	}
-	if p.lanes && !hasLanes(p.set) {
-		all := len(dgain)
-		n = p.summed(all)
-		a, b := p.laneGradSums(gained[:n], x[:n], s)
-		if s[2], s[3] = a, b; n < all {
-			a, b = p.laneGradSums(filled(0, gained[n:all], 0, s), filled(1, x[n:all], s[0], s), s)
-			s[2] += a
-			s[3] += b
-		}
+	if p.lanes && (p.set == nil || p.set.Lanes < laneVector) {
+		s[2], s[3] = p.laneGradSums(gained[:all], x, s)
 	}
 }
 
@@ -475,7 +471,7 @@ func (p *Rows) MomentsOf(wide []float32, x []byte, uncentered bool, s []float32)
 
 // ManyRows reports whether NormalizeRows takes rows of n float32.
 func (p *Rows) ManyRows(n int) bool {
-	return p.In == dtype.Float32 && p.set != nil && n > 0 && p.Whole(n) == n && n <= SumPart
+	return p.In == dtype.Float32 && p.set != nil && n > 0 && p.summed(n) == n && n <= SumPart
 }
 
 // MostRows is the most rows that NormalizeRows takes.
@@ -490,20 +486,12 @@ func (p *Rows) NormalizeRows(dst []byte, x, gain, shift []float32, epsilon float
 	rows := len(x) / width
 	room := s[lanesAt+laneGradsAt:]
 	sums, moments := room[:3*rows], room[3*MostRows:][:2*rows]
-	switch {
-	case p.lanes && !hasLanes(p.set):
-		for i := range rows {
-			row := x[i*width : (i+1)*width]
-			from := p.CenterOf(row, nil, uncentered)
-			a, b := p.sumsFrom(row, nil, from, s)
-			sums[3*i], sums[3*i+1], sums[3*i+2] = from, float32(a), float32(b)
-		}
-	case uncentered:
+	if uncentered {
 		for i := range rows {
 			sums[3*i] = 0
 			p.v.Deviations(x[i*width:(i+1)*width], sums[3*i:])
 		}
-	default:
+	} else {
 		p.v.RowDeviations(x, width, sums)
 	}
 	for i := range rows {

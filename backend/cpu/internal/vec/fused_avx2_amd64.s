@@ -11,8 +11,7 @@
 	MOVQ s+24(FP), R12; \
 	MOVQ n+32(FP), CX; \
 	VBROADCASTSS (R12), Y8; \
-	VBROADCASTSS 4(R12), Y9; \
-	ZERO_SUMS_1
+	VBROADCASTSS 4(R12), Y9
 
 // BEGIN_KEEP_DEVIATIONS loads the arguments of keepDeviations.
 #define BEGIN_KEEP_DEVIATIONS \
@@ -20,8 +19,7 @@
 	MOVQ x+8(FP), SI; \
 	MOVQ s+16(FP), R12; \
 	MOVQ n+24(FP), CX; \
-	VBROADCASTSS (R12), Y12; \
-	ZERO_SUMS_2
+	VBROADCASTSS (R12), Y12
 
 // BEGIN_PRODUCTS loads the arguments of products.
 #define BEGIN_PRODUCTS \
@@ -29,8 +27,7 @@
 	MOVQ y+8(FP), SI; \
 	MOVQ prefetch+16(FP), DX; \
 	MOVQ s+24(FP), R12; \
-	MOVQ n+32(FP), CX; \
-	ZERO_SUMS_1
+	MOVQ n+32(FP), CX
 
 // BEGIN_SCALE_ROW loads the arguments of scaleRow.
 #define BEGIN_SCALE_ROW \
@@ -99,44 +96,320 @@
 	MOVQ n+40(FP), CX; \
 	VBROADCASTSS (R12), Y4
 
-// ZERO_SUMS_1 clears the sums, a register for each vector of a step.
-#define ZERO_SUMS_1 \
-	VPXOR Y4, Y4, Y4; \
-	VPXOR Y5, Y5, Y5; \
-	VPXOR Y6, Y6, Y6; \
-	VPXOR Y7, Y7, Y7
-
 // EXP2_6 is 2 to the power of v0.
 #define EXP2_6 \
-	VCMPPS $1, fused<>+0(SB), Y0, Y14; \
-	VMOVUPS fused<>+32(SB), Y1; \
+	VCMPPS $1, fused<>+32(SB), Y0, Y14; \
+	VMOVUPS fused<>+64(SB), Y1; \
 	VMINPS Y0, Y1, Y0; \
 	VROUNDPS $0, Y0, Y1; \
 	VSUBPS Y1, Y0, Y0; \
-	VMOVUPS fused<>+64(SB), Y2; \
-	VFMADD213PS fused<>+96(SB), Y0, Y2; \
+	VMOVUPS fused<>+96(SB), Y2; \
 	VFMADD213PS fused<>+128(SB), Y0, Y2; \
 	VFMADD213PS fused<>+160(SB), Y0, Y2; \
 	VFMADD213PS fused<>+192(SB), Y0, Y2; \
 	VFMADD213PS fused<>+224(SB), Y0, Y2; \
+	VFMADD213PS fused<>+256(SB), Y0, Y2; \
 	VCVTPS2DQ Y1, Y1; \
 	VPSLLD $23, Y1, Y1; \
 	VPADDD Y1, Y2, Y0; \
-	VBLENDVPS Y14, fused<>+256(SB), Y0, Y0
+	VBLENDVPS Y14, fused<>+288(SB), Y0, Y0
 
 // EXP2_SUM_STEP_PREFETCH is a vector of exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_STEP_PREFETCH(u, sum, sum1) \
-	PREFETCHT0 (32*u)(DX)(AX*4); \
-	VMOVUPS (32*u)(SI)(AX*4), Y0; \
+	PREFETCHT0 (64*u)(DX)(AX*4); \
+	VMOVUPS (64*u)(SI)(AX*4), Y0; \
 	VFMADD213PS Y9, Y8, Y0; \
 	EXP2_6; \
 	VADDPS Y0, sum, sum; \
-	VMOVUPS Y0, (32*u)(DI)(AX*4)
+	VMOVUPS Y0, (64*u)(DI)(AX*4)
 #define EXP2_SUM_STEP(u, sum, sum1) \
-	VMOVUPS (32*u)(SI)(AX*4), Y0; \
+	VMOVUPS (64*u)(SI)(AX*4), Y0; \
 	VFMADD213PS Y9, Y8, Y0; \
 	EXP2_6; \
 	VADDPS Y0, sum, sum; \
+	VMOVUPS Y0, (64*u)(DI)(AX*4)
+
+// ADD_PART adds up the four registers of a part's sum, and adds them to the sums of parts.
+#define ADD_PART(sum1, sum, sum2, sum3, to) \
+	VADDPS sum1, sum, sum; \
+	VADDPS sum2, sum, sum; \
+	VADDPS sum3, sum, sum; \
+	VADDPS sum, to, to
+
+// PART_LOOPS_1 is the loops of a pass over the parts of a row: over four vectors at a time, and over one.
+#define PART_LOOPS_1(step0, step1, step2, ahead, prefetch) \
+	VMOVUPS fused<>+0(SB), Y15; \
+	XORQ R13, R13; \
+	LEAQ -56(CX), BX; \
+part: \
+	VPXOR Y4, Y4, Y4; \
+	VPXOR Y5, Y5, Y5; \
+	VPXOR Y6, Y6, Y6; \
+	VPXOR Y7, Y7, Y7; \
+	MOVQ R13, AX; \
+	CMPQ AX, BX; \
+	JGT one; \
+many: \
+	step0(0, Y4, Y8); \
+	step1(1, Y5, Y9); \
+	step2(2, Y6, Y10); \
+	step1(3, Y7, Y11); \
+	ADDQ $64, AX; \
+	CMPQ AX, BX; \
+	JLE many; \
+one: \
+	CMPQ AX, CX; \
+	JGE done; \
+	step0(0, Y4, Y8); \
+	ADDQ $16, AX; \
+	JMP one; \
+done: \
+	ADD_PART(Y5, Y4, Y6, Y7, Y15); \
+	ADDQ $ahead, prefetch; \
+	ADDQ $8, R13; \
+	CMPQ R13, $16; \
+	JLT part
+
+// STORE_PARTS adds up all lanes of the sums of parts, and stores the sum.
+#define STORE_PARTS(sum, x, place) \
+	ACROSS_ADD(sum, Y0); \
+	VMOVSS x, place(R12)
+
+// exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func exp2SumAVX2(dst, x, prefetch, s unsafe.Pointer, n int)
+TEXT ·exp2SumAVX2(SB), NOSPLIT, $0-40
+	BEGIN_EXP2_SUM
+	PART_LOOPS_1(EXP2_SUM_STEP_PREFETCH, EXP2_SUM_STEP, EXP2_SUM_STEP_PREFETCH, 32, DX)
+	STORE_PARTS(Y15, X15, 8)
+	RETURN
+
+// EXP2_SUM_F16_STEP_PREFETCH is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
+#define EXP2_SUM_F16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (DX)(AX*2); \
+	VCVTPH2PS (SI)(AX*2), Y0; \
+	VFMADD213PS Y9, Y8, Y0; \
+	EXP2_6; \
+	VADDPS Y0, Y4, Y4; \
+	VMOVUPS Y0, (DI)(AX*4)
+#define EXP2_SUM_F16_STEP(u, sum, sum1) \
+	VCVTPH2PS (32*u)(SI)(AX*2), Y0; \
+	VFMADD213PS Y9, Y8, Y0; \
+	EXP2_6; \
+	VADDPS Y0, sum, sum; \
+	VMOVUPS Y0, (64*u)(DI)(AX*4)
+
+// exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func exp2SumF16AVX2(dst, x, prefetch, s unsafe.Pointer, n int)
+TEXT ·exp2SumF16AVX2(SB), NOSPLIT, $0-40
+	BEGIN_EXP2_SUM
+	PART_LOOPS_1(EXP2_SUM_F16_STEP_PREFETCH, EXP2_SUM_F16_STEP, EXP2_SUM_F16_STEP, 48, DX)
+	STORE_PARTS(Y15, X15, 8)
+	RETURN
+
+// EXP2_SUM_BF16_STEP_PREFETCH is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
+#define EXP2_SUM_BF16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (DX)(AX*2); \
+	LOAD_BF16((SI)(AX*2), Y0); \
+	VFMADD213PS Y9, Y8, Y0; \
+	EXP2_6; \
+	VADDPS Y0, Y4, Y4; \
+	VMOVUPS Y0, (DI)(AX*4)
+#define EXP2_SUM_BF16_STEP(u, sum, sum1) \
+	LOAD_BF16((32*u)(SI)(AX*2), Y0); \
+	VFMADD213PS Y9, Y8, Y0; \
+	EXP2_6; \
+	VADDPS Y0, sum, sum; \
+	VMOVUPS Y0, (64*u)(DI)(AX*4)
+
+// exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func exp2SumBF16AVX2(dst, x, prefetch, s unsafe.Pointer, n int)
+TEXT ·exp2SumBF16AVX2(SB), NOSPLIT, $0-40
+	BEGIN_EXP2_SUM
+	PART_LOOPS_1(EXP2_SUM_BF16_STEP_PREFETCH, EXP2_SUM_BF16_STEP, EXP2_SUM_BF16_STEP, 48, DX)
+	STORE_PARTS(Y15, X15, 8)
+	RETURN
+
+// EXP2_BELOW_SUM_STEP is a vector of exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i].
+#define EXP2_BELOW_SUM_STEP(u, sum, sum1) \
+	VMOVUPS (64*u)(SI)(AX*4), Y0; \
+	VSUBPS Y9, Y0, Y0; \
+	VPXOR Y1, Y1, Y1; \
+	VMINPS Y0, Y1, Y0; \
+	VMULPS Y8, Y0, Y0; \
+	EXP2_6; \
+	VMULPS Y10, Y0, Y0; \
+	VADDPS Y0, sum, sum; \
+	VMOVUPS Y0, (64*u)(DI)(AX*4)
+
+// exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i], for n a multiple of the lanes
+// func exp2BelowSumAVX2(dst, x, s unsafe.Pointer, n int)
+TEXT ·exp2BelowSumAVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ s+16(FP), R12
+	MOVQ n+24(FP), CX
+	VBROADCASTSS (R12), Y8
+	VBROADCASTSS 4(R12), Y9
+	VBROADCASTSS 8(R12), Y10
+	PART_LOOPS_1(EXP2_BELOW_SUM_STEP, EXP2_BELOW_SUM_STEP, EXP2_BELOW_SUM_STEP, 0, SI)
+	STORE_PARTS(Y15, X15, 12)
+	RETURN
+
+// ADD_DEVIATION adds v0 less the mean to a sum, and its square to another.
+#define ADD_DEVIATION(sum, squares) \
+	VSUBPS Y12, Y0, Y0; \
+	VADDPS Y0, sum, sum; \
+	VFMADD231PS Y0, Y0, squares
+
+// DEVIATIONS_STEP is a vector of deviations: s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
+#define DEVIATIONS_STEP(u, sum, sum1) \
+	VMOVUPS (64*u)(DI)(AX*4), Y0; \
+	ADD_DEVIATION(sum, sum1)
+
+// ZERO_SUMS_2 clears the sums, a register for each vector of a step.
+#define ZERO_SUMS_2 \
+	VPXOR Y4, Y4, Y4; \
+	VPXOR Y5, Y5, Y5; \
+	VPXOR Y6, Y6, Y6; \
+	VPXOR Y7, Y7, Y7; \
+	VPXOR Y8, Y8, Y8; \
+	VPXOR Y9, Y9, Y9; \
+	VPXOR Y10, Y10, Y10; \
+	VPXOR Y11, Y11, Y11
+#define PART_LOOPS_2(step0, prefetch) \
+	VMOVUPS fused<>+0(SB), Y15; \
+	VMOVUPS fused<>+0(SB), Y14; \
+	XORQ R13, R13; \
+	LEAQ -56(CX), BX; \
+part: \
+	ZERO_SUMS_2; \
+	MOVQ R13, AX; \
+	CMPQ AX, BX; \
+	JGT one; \
+many: \
+	step0(0, Y4, Y8); \
+	step0(1, Y5, Y9); \
+	step0(2, Y6, Y10); \
+	step0(3, Y7, Y11); \
+	ADDQ $64, AX; \
+	CMPQ AX, BX; \
+	JLE many; \
+one: \
+	CMPQ AX, CX; \
+	JGE done; \
+	step0(0, Y4, Y8); \
+	ADDQ $16, AX; \
+	JMP one; \
+done: \
+	ADD_PART(Y5, Y4, Y6, Y7, Y15); \
+	ADD_PART(Y9, Y8, Y10, Y11, Y14); \
+	ADDQ $0, prefetch; \
+	ADDQ $8, R13; \
+	CMPQ R13, $16; \
+	JLT part
+
+// deviations: s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
+// func deviationsAVX2(x, s unsafe.Pointer, n int)
+TEXT ·deviationsAVX2(SB), NOSPLIT, $0-24
+	MOVQ x+0(FP), DI
+	MOVQ s+8(FP), R12
+	MOVQ n+16(FP), CX
+	VBROADCASTSS (R12), Y12
+	PART_LOOPS_2(DEVIATIONS_STEP, DI)
+	STORE_PARTS(Y15, X15, 4)
+	STORE_PARTS(Y14, X14, 8)
+	RETURN
+
+// KEEP_DEVIATIONS_F16_STEP is a vector of keepDeviationsF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
+#define KEEP_DEVIATIONS_F16_STEP(u, sum, sum1) \
+	VCVTPH2PS (32*u)(SI)(AX*2), Y0; \
+	VMOVUPS Y0, (64*u)(DI)(AX*4); \
+	ADD_DEVIATION(sum, sum1)
+
+// keepDeviationsF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
+// func keepDeviationsF16AVX2(dst, x, s unsafe.Pointer, n int)
+TEXT ·keepDeviationsF16AVX2(SB), NOSPLIT, $0-32
+	BEGIN_KEEP_DEVIATIONS
+	PART_LOOPS_2(KEEP_DEVIATIONS_F16_STEP, SI)
+	STORE_PARTS(Y15, X15, 4)
+	STORE_PARTS(Y14, X14, 8)
+	RETURN
+
+// KEEP_DEVIATIONS_BF16_STEP is a vector of keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
+#define KEEP_DEVIATIONS_BF16_STEP(u, sum, sum1) \
+	LOAD_BF16((32*u)(SI)(AX*2), Y0); \
+	VMOVUPS Y0, (64*u)(DI)(AX*4); \
+	ADD_DEVIATION(sum, sum1)
+
+// keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
+// func keepDeviationsBF16AVX2(dst, x, s unsafe.Pointer, n int)
+TEXT ·keepDeviationsBF16AVX2(SB), NOSPLIT, $0-32
+	BEGIN_KEEP_DEVIATIONS
+	PART_LOOPS_2(KEEP_DEVIATIONS_BF16_STEP, SI)
+	STORE_PARTS(Y15, X15, 4)
+	STORE_PARTS(Y14, X14, 8)
+	RETURN
+
+// PRODUCTS_STEP_PREFETCH is a vector of products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
+#define PRODUCTS_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (64*u)(DX)(AX*4); \
+	VMOVUPS (64*u)(DI)(AX*4), Y0; \
+	VMOVUPS (64*u)(SI)(AX*4), Y1; \
+	VFMADD231PS Y1, Y0, sum
+#define PRODUCTS_STEP(u, sum, sum1) \
+	VMOVUPS (64*u)(DI)(AX*4), Y0; \
+	VMOVUPS (64*u)(SI)(AX*4), Y1; \
+	VFMADD231PS Y1, Y0, sum
+
+// products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func productsAVX2(x, y, prefetch, s unsafe.Pointer, n int)
+TEXT ·productsAVX2(SB), NOSPLIT, $0-40
+	BEGIN_PRODUCTS
+	PART_LOOPS_1(PRODUCTS_STEP_PREFETCH, PRODUCTS_STEP, PRODUCTS_STEP_PREFETCH, 32, DX)
+	STORE_PARTS(Y15, X15, 0)
+	RETURN
+
+// PRODUCTS_F16_STEP_PREFETCH is a vector of productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
+#define PRODUCTS_F16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (DX)(AX*2); \
+	VCVTPH2PS (DI)(AX*2), Y0; \
+	VCVTPH2PS (SI)(AX*2), Y1; \
+	VFMADD231PS Y1, Y0, Y4
+#define PRODUCTS_F16_STEP(u, sum, sum1) \
+	VCVTPH2PS (32*u)(DI)(AX*2), Y0; \
+	VCVTPH2PS (32*u)(SI)(AX*2), Y1; \
+	VFMADD231PS Y1, Y0, sum
+
+// productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func productsF16AVX2(x, y, prefetch, s unsafe.Pointer, n int)
+TEXT ·productsF16AVX2(SB), NOSPLIT, $0-40
+	BEGIN_PRODUCTS
+	PART_LOOPS_1(PRODUCTS_F16_STEP_PREFETCH, PRODUCTS_F16_STEP, PRODUCTS_F16_STEP, 48, DX)
+	STORE_PARTS(Y15, X15, 0)
+	RETURN
+
+// PRODUCTS_BF16_STEP_PREFETCH is a vector of productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
+#define PRODUCTS_BF16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (DX)(AX*2); \
+	LOAD_BF16((DI)(AX*2), Y0); \
+	LOAD_BF16((SI)(AX*2), Y1); \
+	VFMADD231PS Y1, Y0, Y4
+#define PRODUCTS_BF16_STEP(u, sum, sum1) \
+	LOAD_BF16((32*u)(DI)(AX*2), Y0); \
+	LOAD_BF16((32*u)(SI)(AX*2), Y1); \
+	VFMADD231PS Y1, Y0, sum
+
+// productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func productsBF16AVX2(x, y, prefetch, s unsafe.Pointer, n int)
+TEXT ·productsBF16AVX2(SB), NOSPLIT, $0-40
+	BEGIN_PRODUCTS
+	PART_LOOPS_1(PRODUCTS_BF16_STEP_PREFETCH, PRODUCTS_BF16_STEP, PRODUCTS_BF16_STEP, 48, DX)
+	STORE_PARTS(Y15, X15, 0)
+	RETURN
+
+// SCALE_ROW_STEP is a vector of scaleRow: dst[i] = x[i] * s[0].
+#define SCALE_ROW_STEP(u, sum, sum1) \
+	VMULPS (32*u)(SI)(AX*4), Y4, Y0; \
 	VMOVUPS Y0, (32*u)(DI)(AX*4)
 
 // PASS_LOOPS is the loops of a pass: over four vectors at a time, and over one.
@@ -160,221 +433,6 @@ one: \
 	ADDQ $8, AX; \
 	JMP one; \
 done:
-
-// STORE_SUM adds up four registers and all their lanes, and stores the sum.
-#define STORE_SUM(sum1, sum, sum2, sum3, x, place) \
-	VADDPS sum1, sum, sum; \
-	VADDPS sum2, sum, sum; \
-	VADDPS sum3, sum, sum; \
-	ACROSS_ADD(sum, Y0); \
-	VMOVSS x, place(R12)
-
-// exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
-// func exp2SumAVX2(dst, x, prefetch, s unsafe.Pointer, n int)
-TEXT ·exp2SumAVX2(SB), NOSPLIT, $0-40
-	BEGIN_EXP2_SUM
-	PASS_LOOPS(EXP2_SUM_STEP_PREFETCH, EXP2_SUM_STEP, EXP2_SUM_STEP_PREFETCH)
-	STORE_SUM(Y5, Y4, Y6, Y7, X4, 8)
-	RETURN
-
-// EXP2_SUM_F16_STEP_PREFETCH is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
-#define EXP2_SUM_F16_STEP_PREFETCH(u, sum, sum1) \
-	PREFETCHT0 (DX)(AX*2); \
-	VCVTPH2PS (SI)(AX*2), Y0; \
-	VFMADD213PS Y9, Y8, Y0; \
-	EXP2_6; \
-	VADDPS Y0, Y4, Y4; \
-	VMOVUPS Y0, (DI)(AX*4)
-#define EXP2_SUM_F16_STEP(u, sum, sum1) \
-	VCVTPH2PS (16*u)(SI)(AX*2), Y0; \
-	VFMADD213PS Y9, Y8, Y0; \
-	EXP2_6; \
-	VADDPS Y0, sum, sum; \
-	VMOVUPS Y0, (32*u)(DI)(AX*4)
-
-// exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
-// func exp2SumF16AVX2(dst, x, prefetch, s unsafe.Pointer, n int)
-TEXT ·exp2SumF16AVX2(SB), NOSPLIT, $0-40
-	BEGIN_EXP2_SUM
-	PASS_LOOPS(EXP2_SUM_F16_STEP_PREFETCH, EXP2_SUM_F16_STEP, EXP2_SUM_F16_STEP)
-	STORE_SUM(Y5, Y4, Y6, Y7, X4, 8)
-	RETURN
-
-// EXP2_SUM_BF16_STEP_PREFETCH is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
-#define EXP2_SUM_BF16_STEP_PREFETCH(u, sum, sum1) \
-	PREFETCHT0 (DX)(AX*2); \
-	LOAD_BF16((SI)(AX*2), Y0); \
-	VFMADD213PS Y9, Y8, Y0; \
-	EXP2_6; \
-	VADDPS Y0, Y4, Y4; \
-	VMOVUPS Y0, (DI)(AX*4)
-#define EXP2_SUM_BF16_STEP(u, sum, sum1) \
-	LOAD_BF16((16*u)(SI)(AX*2), Y0); \
-	VFMADD213PS Y9, Y8, Y0; \
-	EXP2_6; \
-	VADDPS Y0, sum, sum; \
-	VMOVUPS Y0, (32*u)(DI)(AX*4)
-
-// exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
-// func exp2SumBF16AVX2(dst, x, prefetch, s unsafe.Pointer, n int)
-TEXT ·exp2SumBF16AVX2(SB), NOSPLIT, $0-40
-	BEGIN_EXP2_SUM
-	PASS_LOOPS(EXP2_SUM_BF16_STEP_PREFETCH, EXP2_SUM_BF16_STEP, EXP2_SUM_BF16_STEP)
-	STORE_SUM(Y5, Y4, Y6, Y7, X4, 8)
-	RETURN
-
-// EXP2_BELOW_SUM_STEP is a vector of exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i].
-#define EXP2_BELOW_SUM_STEP(u, sum, sum1) \
-	VMOVUPS (32*u)(SI)(AX*4), Y0; \
-	VSUBPS Y9, Y0, Y0; \
-	VPXOR Y1, Y1, Y1; \
-	VMINPS Y0, Y1, Y0; \
-	VMULPS Y8, Y0, Y0; \
-	EXP2_6; \
-	VMULPS Y10, Y0, Y0; \
-	VADDPS Y0, sum, sum; \
-	VMOVUPS Y0, (32*u)(DI)(AX*4)
-
-// exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i], for n a multiple of the lanes
-// func exp2BelowSumAVX2(dst, x, s unsafe.Pointer, n int)
-TEXT ·exp2BelowSumAVX2(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ s+16(FP), R12
-	MOVQ n+24(FP), CX
-	VBROADCASTSS (R12), Y8
-	VBROADCASTSS 4(R12), Y9
-	VBROADCASTSS 8(R12), Y10
-	ZERO_SUMS_1
-	PASS_LOOPS(EXP2_BELOW_SUM_STEP, EXP2_BELOW_SUM_STEP, EXP2_BELOW_SUM_STEP)
-	STORE_SUM(Y5, Y4, Y6, Y7, X4, 12)
-	RETURN
-
-#define ZERO_SUMS_2 \
-	VPXOR Y4, Y4, Y4; \
-	VPXOR Y5, Y5, Y5; \
-	VPXOR Y6, Y6, Y6; \
-	VPXOR Y7, Y7, Y7; \
-	VPXOR Y8, Y8, Y8; \
-	VPXOR Y9, Y9, Y9; \
-	VPXOR Y10, Y10, Y10; \
-	VPXOR Y11, Y11, Y11
-
-// ADD_DEVIATION adds v0 less the mean to a sum, and its square to another.
-#define ADD_DEVIATION(sum, squares) \
-	VSUBPS Y12, Y0, Y0; \
-	VADDPS Y0, sum, sum; \
-	VFMADD231PS Y0, Y0, squares
-
-// DEVIATIONS_STEP is a vector of deviations: s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
-#define DEVIATIONS_STEP(u, sum, sum1) \
-	VMOVUPS (32*u)(DI)(AX*4), Y0; \
-	ADD_DEVIATION(sum, sum1)
-
-// deviations: s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
-// func deviationsAVX2(x, s unsafe.Pointer, n int)
-TEXT ·deviationsAVX2(SB), NOSPLIT, $0-24
-	MOVQ x+0(FP), DI
-	MOVQ s+8(FP), R12
-	MOVQ n+16(FP), CX
-	VBROADCASTSS (R12), Y12
-	ZERO_SUMS_2
-	PASS_LOOPS(DEVIATIONS_STEP, DEVIATIONS_STEP, DEVIATIONS_STEP)
-	STORE_SUM(Y5, Y4, Y6, Y7, X4, 4)
-	STORE_SUM(Y9, Y8, Y10, Y11, X8, 8)
-	RETURN
-
-// KEEP_DEVIATIONS_F16_STEP is a vector of keepDeviationsF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
-#define KEEP_DEVIATIONS_F16_STEP(u, sum, sum1) \
-	VCVTPH2PS (16*u)(SI)(AX*2), Y0; \
-	VMOVUPS Y0, (32*u)(DI)(AX*4); \
-	ADD_DEVIATION(sum, sum1)
-
-// keepDeviationsF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
-// func keepDeviationsF16AVX2(dst, x, s unsafe.Pointer, n int)
-TEXT ·keepDeviationsF16AVX2(SB), NOSPLIT, $0-32
-	BEGIN_KEEP_DEVIATIONS
-	PASS_LOOPS(KEEP_DEVIATIONS_F16_STEP, KEEP_DEVIATIONS_F16_STEP, KEEP_DEVIATIONS_F16_STEP)
-	STORE_SUM(Y5, Y4, Y6, Y7, X4, 4)
-	STORE_SUM(Y9, Y8, Y10, Y11, X8, 8)
-	RETURN
-
-// KEEP_DEVIATIONS_BF16_STEP is a vector of keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
-#define KEEP_DEVIATIONS_BF16_STEP(u, sum, sum1) \
-	LOAD_BF16((16*u)(SI)(AX*2), Y0); \
-	VMOVUPS Y0, (32*u)(DI)(AX*4); \
-	ADD_DEVIATION(sum, sum1)
-
-// keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
-// func keepDeviationsBF16AVX2(dst, x, s unsafe.Pointer, n int)
-TEXT ·keepDeviationsBF16AVX2(SB), NOSPLIT, $0-32
-	BEGIN_KEEP_DEVIATIONS
-	PASS_LOOPS(KEEP_DEVIATIONS_BF16_STEP, KEEP_DEVIATIONS_BF16_STEP, KEEP_DEVIATIONS_BF16_STEP)
-	STORE_SUM(Y5, Y4, Y6, Y7, X4, 4)
-	STORE_SUM(Y9, Y8, Y10, Y11, X8, 8)
-	RETURN
-
-// PRODUCTS_STEP_PREFETCH is a vector of products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
-#define PRODUCTS_STEP_PREFETCH(u, sum, sum1) \
-	PREFETCHT0 (32*u)(DX)(AX*4); \
-	VMOVUPS (32*u)(DI)(AX*4), Y0; \
-	VMOVUPS (32*u)(SI)(AX*4), Y1; \
-	VFMADD231PS Y1, Y0, sum
-#define PRODUCTS_STEP(u, sum, sum1) \
-	VMOVUPS (32*u)(DI)(AX*4), Y0; \
-	VMOVUPS (32*u)(SI)(AX*4), Y1; \
-	VFMADD231PS Y1, Y0, sum
-
-// products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
-// func productsAVX2(x, y, prefetch, s unsafe.Pointer, n int)
-TEXT ·productsAVX2(SB), NOSPLIT, $0-40
-	BEGIN_PRODUCTS
-	PASS_LOOPS(PRODUCTS_STEP_PREFETCH, PRODUCTS_STEP, PRODUCTS_STEP_PREFETCH)
-	STORE_SUM(Y5, Y4, Y6, Y7, X4, 0)
-	RETURN
-
-// PRODUCTS_F16_STEP_PREFETCH is a vector of productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
-#define PRODUCTS_F16_STEP_PREFETCH(u, sum, sum1) \
-	PREFETCHT0 (DX)(AX*2); \
-	VCVTPH2PS (DI)(AX*2), Y0; \
-	VCVTPH2PS (SI)(AX*2), Y1; \
-	VFMADD231PS Y1, Y0, Y4
-#define PRODUCTS_F16_STEP(u, sum, sum1) \
-	VCVTPH2PS (16*u)(DI)(AX*2), Y0; \
-	VCVTPH2PS (16*u)(SI)(AX*2), Y1; \
-	VFMADD231PS Y1, Y0, sum
-
-// productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
-// func productsF16AVX2(x, y, prefetch, s unsafe.Pointer, n int)
-TEXT ·productsF16AVX2(SB), NOSPLIT, $0-40
-	BEGIN_PRODUCTS
-	PASS_LOOPS(PRODUCTS_F16_STEP_PREFETCH, PRODUCTS_F16_STEP, PRODUCTS_F16_STEP)
-	STORE_SUM(Y5, Y4, Y6, Y7, X4, 0)
-	RETURN
-
-// PRODUCTS_BF16_STEP_PREFETCH is a vector of productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
-#define PRODUCTS_BF16_STEP_PREFETCH(u, sum, sum1) \
-	PREFETCHT0 (DX)(AX*2); \
-	LOAD_BF16((DI)(AX*2), Y0); \
-	LOAD_BF16((SI)(AX*2), Y1); \
-	VFMADD231PS Y1, Y0, Y4
-#define PRODUCTS_BF16_STEP(u, sum, sum1) \
-	LOAD_BF16((16*u)(DI)(AX*2), Y0); \
-	LOAD_BF16((16*u)(SI)(AX*2), Y1); \
-	VFMADD231PS Y1, Y0, sum
-
-// productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
-// func productsBF16AVX2(x, y, prefetch, s unsafe.Pointer, n int)
-TEXT ·productsBF16AVX2(SB), NOSPLIT, $0-40
-	BEGIN_PRODUCTS
-	PASS_LOOPS(PRODUCTS_BF16_STEP_PREFETCH, PRODUCTS_BF16_STEP, PRODUCTS_BF16_STEP)
-	STORE_SUM(Y5, Y4, Y6, Y7, X4, 0)
-	RETURN
-
-// SCALE_ROW_STEP is a vector of scaleRow: dst[i] = x[i] * s[0].
-#define SCALE_ROW_STEP(u, sum, sum1) \
-	VMULPS (32*u)(SI)(AX*4), Y4, Y0; \
-	VMOVUPS Y0, (32*u)(DI)(AX*4)
 
 // scaleRow: dst[i] = x[i] * s[0], for n a multiple of the lanes
 // func scaleRowAVX2(dst, x, s unsafe.Pointer, n int)
@@ -403,12 +461,12 @@ TEXT ·scaleRowF16AVX2(SB), NOSPLIT, $0-32
 // NEAREST_BF16 rounds float32 to nearest even at bit 16; NaNs must have no lower bits.
 #define NEAREST_BF16 \
 	VPSRLD $16, Y0, Y2; \
-	VPAND fused<>+320(SB), Y2, Y2; \
-	VPADDD fused<>+352(SB), Y2, Y2; \
+	VPAND fused<>+352(SB), Y2, Y2; \
+	VPADDD fused<>+384(SB), Y2, Y2; \
 	VPADDD Y2, Y0, Y0
 #define STORE_ROW_BF16(to) \
 	VCMPPS $3, Y0, Y0, Y15; \
-	VPOR fused<>+288(SB), Y0, Y3; \
+	VPOR fused<>+320(SB), Y0, Y3; \
 	NEAREST_BF16; \
 	VBLENDVPS Y15, Y3, Y0, Y0; \
 	UPPER_HALVES; \
@@ -566,6 +624,14 @@ TEXT ·normalizeRowBF16AVX2(SB), NOSPLIT, $0-56
 	VMULPS Y13, Y0, Y0; \
 	VMOVUPS (32*u)(R9)(AX*4), Y1; \
 	ADD_GRADS((32*u)(DI)(AX*4), (32*u)(SI)(AX*4), (32*u)(R10)(AX*4), (32*u)(DX)(AX*4), sum, sum1)
+
+// STORE_SUM adds up four registers and all their lanes, and stores the sum.
+#define STORE_SUM(sum1, sum, sum2, sum3, x, place) \
+	VADDPS sum1, sum, sum; \
+	VADDPS sum2, sum, sum; \
+	VADDPS sum3, sum, sum; \
+	ACROSS_ADD(sum, Y0); \
+	VMOVSS x, place(R12)
 
 // gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
 // func gradRowSumsAVX2(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
@@ -799,16 +865,17 @@ TEXT ·affineSumAVX2(SB), NOSPLIT, $0-72
 	PASS_LOOPS(AFFINE_SUM_STEP, AFFINE_SUM_STEP, AFFINE_SUM_STEP)
 	RETURN
 
-CONSTANT8(fused, 0, 0xc2fc0000) // -126
-CONSTANT8(fused, 32, 0x43000000) // 128
-CONSTANT8(fused, 64, 0x3aaded2c) // 0.0013269535
-CONSTANT8(fused, 96, 0x3c1e7457) // 0.009671292
-CONSTANT8(fused, 128, 0x3d635b6c) // 0.05550711
-CONSTANT8(fused, 160, 0x3e75fce1) // 0.24022247
-CONSTANT8(fused, 192, 0x3f317215) // 0.693147
-CONSTANT8(fused, 224, 0x3f800000) // 1
-CONSTANT8(fused, 256, 0x00000000) // 0
-CONSTANT8(fused, 288, 0x00400000) // 5.877472e-39
-CONSTANT8(fused, 320, 0x00000001) // 1e-45
-CONSTANT8(fused, 352, 0x00007fff) // 4.5916e-41
-GLOBL fused<>(SB), RODATA|NOPTR, $384
+CONSTANT8(fused, 0, 0x80000000) // -0
+CONSTANT8(fused, 32, 0xc2fc0000) // -126
+CONSTANT8(fused, 64, 0x43000000) // 128
+CONSTANT8(fused, 96, 0x3aaded2c) // 0.0013269535
+CONSTANT8(fused, 128, 0x3c1e7457) // 0.009671292
+CONSTANT8(fused, 160, 0x3d635b6c) // 0.05550711
+CONSTANT8(fused, 192, 0x3e75fce1) // 0.24022247
+CONSTANT8(fused, 224, 0x3f317215) // 0.693147
+CONSTANT8(fused, 256, 0x3f800000) // 1
+CONSTANT8(fused, 288, 0x00000000) // 0
+CONSTANT8(fused, 320, 0x00400000) // 5.877472e-39
+CONSTANT8(fused, 352, 0x00000001) // 1e-45
+CONSTANT8(fused, 384, 0x00007fff) // 4.5916e-41
+GLOBL fused<>(SB), RODATA|NOPTR, $416

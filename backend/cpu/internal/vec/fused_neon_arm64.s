@@ -110,31 +110,24 @@
 	FMOVS (R7), F4; \
 	VDUP V4.S[0], V4.S4
 
-// ZERO_SUMS_1 clears the sums, a register for each vector of a step.
-#define ZERO_SUMS_1 \
-	VEOR V4.B16, V4.B16, V4.B16; \
-	VEOR V5.B16, V5.B16, V5.B16; \
-	VEOR V6.B16, V6.B16, V6.B16; \
-	VEOR V7.B16, V7.B16, V7.B16
-
 // EXP2_6 is 2 to the power of v0.
 #define EXP2_6 \
 	FCMGT_S4(0, 16, 26); \
-	FMOVQ (R9), F1; \
+	FMOVQ 16(R9), F1; \
 	FCMGT_S4(1, 0, 28); \
 	VBIT V28.B16, V1.B16, V0.B16; \
 	FRINTN_S4(0, 1); \
 	FSUB_S4(1, 0, 0); \
-	FMOVQ 16(R9), F31; \
-	FMOVQ 32(R9), F2; \
+	FMOVQ 32(R9), F31; \
+	FMOVQ 48(R9), F2; \
 	VFMLA V0.S4, V31.S4, V2.S4; \
-	FMOVQ 48(R9), F31; \
+	FMOVQ 64(R9), F31; \
 	VFMLA V0.S4, V2.S4, V31.S4; \
-	FMOVQ 64(R9), F2; \
+	FMOVQ 80(R9), F2; \
 	VFMLA V0.S4, V31.S4, V2.S4; \
-	FMOVQ 80(R9), F31; \
+	FMOVQ 96(R9), F31; \
 	VFMLA V0.S4, V2.S4, V31.S4; \
-	FMOVQ 96(R9), F2; \
+	FMOVQ 112(R9), F2; \
 	VFMLA V0.S4, V31.S4, V2.S4; \
 	FCVTNS_S4(1, 1); \
 	VSHL $23, V1.S4, V1.S4; \
@@ -143,20 +136,363 @@
 
 // EXP2_SUM_STEP is a vector of exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_STEP(u, sum, sum1, n, n1) \
-	PRFM (16*u)(R2), PLDL1KEEP; \
-	FMOVQ (16*u)(R1), F0; \
+	PRFM (64*u)(R2), PLDL1KEEP; \
+	FMOVQ (64*u)(R1), F0; \
 	VMOV V9.B16, V28.B16; \
 	VFMLA V0.S4, V8.S4, V28.S4; \
 	VMOV V28.B16, V0.B16; \
 	EXP2_6; \
 	FADD_S4(0, n, n); \
-	FMOVQ F0, (16*u)(R0)
+	FMOVQ F0, (64*u)(R0)
 
 // ADVANCE_SLICES_444 moves the pointers by n elements, whose bytes the name says.
 #define ADVANCE_SLICES_444(n) \
 	ADD $(4*n), R0; \
 	ADD $(4*n), R1; \
 	ADD $(4*n), R2
+
+// NEXT_PART_444 moves the pointers back to the next part of a row; its name has the sizes of elements.
+#define NEXT_PART_444 \
+	SUB R12<<2, R0; \
+	SUB R12<<2, R1; \
+	SUB R12<<2, R2
+
+// ADD_PART adds up the four registers of a part's sum, and adds them to the sums of parts.
+#define ADD_PART(off, off2, to1, to, sum) \
+	FADD_S4(off, (off-1), (off-1)); \
+	FADD_S4((off+1), (off-1), (off-1)); \
+	FADD_S4((off+2), (off-1), (off-1)); \
+	FADD_S4(off2, (off-1), (off-1)); \
+	VMOV to1.B16, to.B16; \
+	VMOV sum.B16, to1.B16
+
+// PART_LOOPS_1 is the loops of a pass over the parts of a row: over four vectors at a time, and over one.
+#define PART_LOOPS_1(step, step2, step3) \
+	FMOVQ (R9), F15; \
+	FMOVQ (R9), F27; \
+	MOVD $4, R10; \
+	MOVD R8, R11; \
+part: \
+	VEOR V4.B16, V4.B16, V4.B16; \
+	VEOR V5.B16, V5.B16, V5.B16; \
+	VEOR V6.B16, V6.B16, V6.B16; \
+	VEOR V7.B16, V7.B16, V7.B16; \
+	SUBS $52, R8; \
+	BLT few; \
+many: \
+	step(0, V4, V8, 4, 8); \
+	step(1, V5, V9, 5, 9); \
+	step(2, V6, V10, 6, 10); \
+	step(3, V7, V11, 7, 11); \
+	step2(64); \
+	SUBS $64, R8; \
+	BGE many; \
+few: \
+	ADDS $52, R8; \
+	BLE done; \
+one: \
+	step(0, V4, V8, 4, 8); \
+	step2(16); \
+	SUBS $16, R8; \
+	BGT one; \
+done: \
+	ADD_PART(5, 15, V27, V15, V4); \
+	SUBS $1, R10; \
+	BEQ sums; \
+	SUB $4, R11; \
+	SUB R8, R11, R12; \
+	step3; \
+	MOVD R11, R8; \
+	B part; \
+sums:
+
+// STORE_PARTS adds up all lanes of the sums of parts, and stores the sum.
+#define STORE_PARTS(off, off2, sum, f, place) \
+	FADD_S4(off, off2, off2); \
+	ACROSS_ADD(sum, V0, 0, off2); \
+	FMOVS f, place(R7)
+
+// exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func exp2SumNEON(dst, x, prefetch, s unsafe.Pointer, n int)
+TEXT ·exp2SumNEON(SB), NOSPLIT, $0-40
+	BEGIN_EXP2_SUM
+	MOVD $fused<>(SB), R9
+	PIN_2(128, 144)
+	PART_LOOPS_1(EXP2_SUM_STEP, ADVANCE_SLICES_444, NEXT_PART_444)
+	STORE_PARTS(27, 15, V15, F15, 8)
+	RET
+
+// EXP2_SUM_F16_STEP is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
+#define EXP2_SUM_F16_STEP(u, sum, sum1, n, n1) \
+	PRFM (32*u)(R2), PLDL1KEEP; \
+	FMOVD (32*u)(R1), F0; \
+	FCVTL_S4(0, 0); \
+	VMOV V9.B16, V28.B16; \
+	VFMLA V0.S4, V8.S4, V28.S4; \
+	VMOV V28.B16, V0.B16; \
+	EXP2_6; \
+	FADD_S4(0, n, n); \
+	FMOVQ F0, (64*u)(R0)
+#define ADVANCE_SLICES_422(n) \
+	ADD $(4*n), R0; \
+	ADD $(2*n), R1; \
+	ADD $(2*n), R2
+#define NEXT_PART_422 \
+	SUB R12<<2, R0; \
+	SUB R12<<1, R1; \
+	SUB R12<<1, R2
+
+// exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func exp2SumF16NEON(dst, x, prefetch, s unsafe.Pointer, n int)
+TEXT ·exp2SumF16NEON(SB), NOSPLIT, $0-40
+	BEGIN_EXP2_SUM
+	MOVD $fused<>(SB), R9
+	PIN_2(128, 144)
+	PART_LOOPS_1(EXP2_SUM_F16_STEP, ADVANCE_SLICES_422, NEXT_PART_422)
+	STORE_PARTS(27, 15, V15, F15, 8)
+	RET
+
+// EXP2_SUM_BF16_STEP is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
+#define EXP2_SUM_BF16_STEP(u, sum, sum1, n, n1) \
+	PRFM (32*u)(R2), PLDL1KEEP; \
+	FMOVD (32*u)(R1), F0; \
+	SHLL_S4(0, 0); \
+	VMOV V9.B16, V28.B16; \
+	VFMLA V0.S4, V8.S4, V28.S4; \
+	VMOV V28.B16, V0.B16; \
+	EXP2_6; \
+	FADD_S4(0, n, n); \
+	FMOVQ F0, (64*u)(R0)
+
+// exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func exp2SumBF16NEON(dst, x, prefetch, s unsafe.Pointer, n int)
+TEXT ·exp2SumBF16NEON(SB), NOSPLIT, $0-40
+	BEGIN_EXP2_SUM
+	MOVD $fused<>(SB), R9
+	PIN_2(128, 144)
+	PART_LOOPS_1(EXP2_SUM_BF16_STEP, ADVANCE_SLICES_422, NEXT_PART_422)
+	STORE_PARTS(27, 15, V15, F15, 8)
+	RET
+
+// EXP2_BELOW_SUM_STEP is a vector of exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i].
+#define EXP2_BELOW_SUM_STEP(u, sum, sum1, n, n1) \
+	FMOVQ (64*u)(R1), F0; \
+	FSUB_S4(9, 0, 0); \
+	VEOR V1.B16, V1.B16, V1.B16; \
+	FCMGT_S4(1, 0, 28); \
+	VBIT V28.B16, V1.B16, V0.B16; \
+	FMUL_S4(8, 0, 0); \
+	EXP2_6; \
+	FMUL_S4(10, 0, 0); \
+	FADD_S4(0, n, n); \
+	FMOVQ F0, (64*u)(R0)
+#define ADVANCE_SLICES_44(n) \
+	ADD $(4*n), R0; \
+	ADD $(4*n), R1
+#define NEXT_PART_44 \
+	SUB R12<<2, R0; \
+	SUB R12<<2, R1
+
+// exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i], for n a multiple of the lanes
+// func exp2BelowSumNEON(dst, x, s unsafe.Pointer, n int)
+TEXT ·exp2BelowSumNEON(SB), NOSPLIT, $0-32
+	MOVD dst+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD s+16(FP), R7
+	MOVD n+24(FP), R8
+	FMOVS (R7), F8
+	VDUP V8.S[0], V8.S4
+	FMOVS 4(R7), F9
+	VDUP V9.S[0], V9.S4
+	FMOVS 8(R7), F10
+	VDUP V10.S[0], V10.S4
+	MOVD $fused<>(SB), R9
+	PIN_2(128, 144)
+	PART_LOOPS_1(EXP2_BELOW_SUM_STEP, ADVANCE_SLICES_44, NEXT_PART_44)
+	STORE_PARTS(27, 15, V15, F15, 12)
+	RET
+
+// ADD_DEVIATION adds v0 less the mean to a sum, and its square to another.
+#define ADD_DEVIATION(off, squares) \
+	FSUB_S4(12, 0, 0); \
+	FADD_S4(0, off, off); \
+	VFMLA V0.S4, V0.S4, squares.S4
+
+// DEVIATIONS_STEP is a vector of deviations: s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
+#define DEVIATIONS_STEP(u, sum, sum1, n, n1) \
+	FMOVQ (64*u)(R0), F0; \
+	ADD_DEVIATION(n, sum1)
+#define ADVANCE_SLICES_4(n) ADD $(4*n), R0
+#define NEXT_PART_4 SUB R12<<2, R0
+
+// ZERO_SUMS_2 clears the sums, a register for each vector of a step.
+#define ZERO_SUMS_2 \
+	VEOR V4.B16, V4.B16, V4.B16; \
+	VEOR V5.B16, V5.B16, V5.B16; \
+	VEOR V6.B16, V6.B16, V6.B16; \
+	VEOR V7.B16, V7.B16, V7.B16; \
+	VEOR V8.B16, V8.B16, V8.B16; \
+	VEOR V9.B16, V9.B16, V9.B16; \
+	VEOR V10.B16, V10.B16, V10.B16; \
+	VEOR V11.B16, V11.B16, V11.B16
+#define PART_LOOPS_2(step, step2, step3) \
+	FMOVQ (R9), F15; \
+	FMOVQ (R9), F27; \
+	FMOVQ (R9), F14; \
+	FMOVQ (R9), F25; \
+	MOVD $4, R10; \
+	MOVD R8, R11; \
+part: \
+	ZERO_SUMS_2; \
+	SUBS $52, R8; \
+	BLT few; \
+many: \
+	step(0, V4, V8, 4, 8); \
+	step(1, V5, V9, 5, 9); \
+	step(2, V6, V10, 6, 10); \
+	step(3, V7, V11, 7, 11); \
+	step2(64); \
+	SUBS $64, R8; \
+	BGE many; \
+few: \
+	ADDS $52, R8; \
+	BLE done; \
+one: \
+	step(0, V4, V8, 4, 8); \
+	step2(16); \
+	SUBS $16, R8; \
+	BGT one; \
+done: \
+	ADD_PART(5, 15, V27, V15, V4); \
+	ADD_PART(9, 14, V25, V14, V8); \
+	SUBS $1, R10; \
+	BEQ sums; \
+	SUB $4, R11; \
+	SUB R8, R11, R12; \
+	step3; \
+	MOVD R11, R8; \
+	B part; \
+sums:
+
+// deviations: s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
+// func deviationsNEON(x, s unsafe.Pointer, n int)
+TEXT ·deviationsNEON(SB), NOSPLIT, $0-24
+	MOVD x+0(FP), R0
+	MOVD s+8(FP), R7
+	MOVD n+16(FP), R8
+	FMOVS (R7), F12
+	VDUP V12.S[0], V12.S4
+	MOVD $fused<>(SB), R9
+	PART_LOOPS_2(DEVIATIONS_STEP, ADVANCE_SLICES_4, NEXT_PART_4)
+	STORE_PARTS(27, 15, V15, F15, 4)
+	STORE_PARTS(25, 14, V14, F14, 8)
+	RET
+
+// KEEP_DEVIATIONS_F16_STEP is a vector of keepDeviationsF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
+#define KEEP_DEVIATIONS_F16_STEP(u, sum, sum1, n, n1) \
+	FMOVD (32*u)(R1), F0; \
+	FCVTL_S4(0, 0); \
+	FMOVQ F0, (64*u)(R0); \
+	ADD_DEVIATION(n, sum1)
+#define ADVANCE_SLICES_42(n) \
+	ADD $(4*n), R0; \
+	ADD $(2*n), R1
+#define NEXT_PART_42 \
+	SUB R12<<2, R0; \
+	SUB R12<<1, R1
+
+// keepDeviationsF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
+// func keepDeviationsF16NEON(dst, x, s unsafe.Pointer, n int)
+TEXT ·keepDeviationsF16NEON(SB), NOSPLIT, $0-32
+	BEGIN_KEEP_DEVIATIONS
+	MOVD $fused<>(SB), R9
+	PART_LOOPS_2(KEEP_DEVIATIONS_F16_STEP, ADVANCE_SLICES_42, NEXT_PART_42)
+	STORE_PARTS(27, 15, V15, F15, 4)
+	STORE_PARTS(25, 14, V14, F14, 8)
+	RET
+
+// KEEP_DEVIATIONS_BF16_STEP is a vector of keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
+#define KEEP_DEVIATIONS_BF16_STEP(u, sum, sum1, n, n1) \
+	FMOVD (32*u)(R1), F0; \
+	SHLL_S4(0, 0); \
+	FMOVQ F0, (64*u)(R0); \
+	ADD_DEVIATION(n, sum1)
+
+// keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
+// func keepDeviationsBF16NEON(dst, x, s unsafe.Pointer, n int)
+TEXT ·keepDeviationsBF16NEON(SB), NOSPLIT, $0-32
+	BEGIN_KEEP_DEVIATIONS
+	MOVD $fused<>(SB), R9
+	PART_LOOPS_2(KEEP_DEVIATIONS_BF16_STEP, ADVANCE_SLICES_42, NEXT_PART_42)
+	STORE_PARTS(27, 15, V15, F15, 4)
+	STORE_PARTS(25, 14, V14, F14, 8)
+	RET
+
+// PRODUCTS_STEP is a vector of products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
+#define PRODUCTS_STEP(u, sum, sum1, n, n1) \
+	PRFM (64*u)(R2), PLDL1KEEP; \
+	FMOVQ (64*u)(R0), F0; \
+	FMOVQ (64*u)(R1), F1; \
+	VFMLA V1.S4, V0.S4, sum.S4
+
+// products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func productsNEON(x, y, prefetch, s unsafe.Pointer, n int)
+TEXT ·productsNEON(SB), NOSPLIT, $0-40
+	BEGIN_PRODUCTS
+	MOVD $fused<>(SB), R9
+	PART_LOOPS_1(PRODUCTS_STEP, ADVANCE_SLICES_444, NEXT_PART_444)
+	STORE_PARTS(27, 15, V15, F15, 0)
+	RET
+
+// PRODUCTS_F16_STEP is a vector of productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
+#define PRODUCTS_F16_STEP(u, sum, sum1, n, n1) \
+	PRFM (32*u)(R2), PLDL1KEEP; \
+	FMOVD (32*u)(R0), F0; \
+	FCVTL_S4(0, 0); \
+	FMOVD (32*u)(R1), F1; \
+	FCVTL_S4(1, 1); \
+	VFMLA V1.S4, V0.S4, sum.S4
+#define ADVANCE_SLICES_222(n) \
+	ADD $(2*n), R0; \
+	ADD $(2*n), R1; \
+	ADD $(2*n), R2
+#define NEXT_PART_222 \
+	SUB R12<<1, R0; \
+	SUB R12<<1, R1; \
+	SUB R12<<1, R2
+
+// productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func productsF16NEON(x, y, prefetch, s unsafe.Pointer, n int)
+TEXT ·productsF16NEON(SB), NOSPLIT, $0-40
+	BEGIN_PRODUCTS
+	MOVD $fused<>(SB), R9
+	PART_LOOPS_1(PRODUCTS_F16_STEP, ADVANCE_SLICES_222, NEXT_PART_222)
+	STORE_PARTS(27, 15, V15, F15, 0)
+	RET
+
+// PRODUCTS_BF16_STEP is a vector of productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
+#define PRODUCTS_BF16_STEP(u, sum, sum1, n, n1) \
+	PRFM (32*u)(R2), PLDL1KEEP; \
+	FMOVD (32*u)(R0), F0; \
+	SHLL_S4(0, 0); \
+	FMOVD (32*u)(R1), F1; \
+	SHLL_S4(1, 1); \
+	VFMLA V1.S4, V0.S4, sum.S4
+
+// productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func productsBF16NEON(x, y, prefetch, s unsafe.Pointer, n int)
+TEXT ·productsBF16NEON(SB), NOSPLIT, $0-40
+	BEGIN_PRODUCTS
+	MOVD $fused<>(SB), R9
+	PART_LOOPS_1(PRODUCTS_BF16_STEP, ADVANCE_SLICES_222, NEXT_PART_222)
+	STORE_PARTS(27, 15, V15, F15, 0)
+	RET
+
+// SCALE_ROW_STEP is a vector of scaleRow: dst[i] = x[i] * s[0].
+#define SCALE_ROW_STEP(u, sum, sum1, n, n1) \
+	FMOVQ (16*u)(R1), F28; \
+	FMUL_S4(28, 4, 0); \
+	FMOVQ F0, (16*u)(R0)
 
 // PASS_LOOPS is the loops of a pass: over four vectors at a time, and over one.
 #define PASS_LOOPS(step, step2) \
@@ -177,246 +513,6 @@ one: \
 	SUBS $4, R8; \
 	BNE one; \
 done:
-
-// STORE_SUM adds up four registers and all their lanes, and stores the sum.
-#define STORE_SUM(off, v, f, off2) \
-	FADD_S4(off, (off-1), (off-1)); \
-	FADD_S4((off+1), (off-1), (off-1)); \
-	FADD_S4((off+2), (off-1), (off-1)); \
-	ACROSS_ADD(v, V0, 0, (off-1)); \
-	FMOVS f, off2(R7)
-
-// exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
-// func exp2SumNEON(dst, x, prefetch, s unsafe.Pointer, n int)
-TEXT ·exp2SumNEON(SB), NOSPLIT, $0-40
-	BEGIN_EXP2_SUM
-	MOVD $fused<>(SB), R9
-	PIN_2(112, 128)
-	ZERO_SUMS_1
-	PASS_LOOPS(EXP2_SUM_STEP, ADVANCE_SLICES_444)
-	STORE_SUM(5, V4, F4, 8)
-	RET
-
-// EXP2_SUM_F16_STEP is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
-#define EXP2_SUM_F16_STEP(u, sum, sum1, n, n1) \
-	PRFM (8*u)(R2), PLDL1KEEP; \
-	FMOVD (8*u)(R1), F0; \
-	FCVTL_S4(0, 0); \
-	VMOV V9.B16, V28.B16; \
-	VFMLA V0.S4, V8.S4, V28.S4; \
-	VMOV V28.B16, V0.B16; \
-	EXP2_6; \
-	FADD_S4(0, n, n); \
-	FMOVQ F0, (16*u)(R0)
-#define ADVANCE_SLICES_422(n) \
-	ADD $(4*n), R0; \
-	ADD $(2*n), R1; \
-	ADD $(2*n), R2
-
-// exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
-// func exp2SumF16NEON(dst, x, prefetch, s unsafe.Pointer, n int)
-TEXT ·exp2SumF16NEON(SB), NOSPLIT, $0-40
-	BEGIN_EXP2_SUM
-	MOVD $fused<>(SB), R9
-	PIN_2(112, 128)
-	ZERO_SUMS_1
-	PASS_LOOPS(EXP2_SUM_F16_STEP, ADVANCE_SLICES_422)
-	STORE_SUM(5, V4, F4, 8)
-	RET
-
-// EXP2_SUM_BF16_STEP is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
-#define EXP2_SUM_BF16_STEP(u, sum, sum1, n, n1) \
-	PRFM (8*u)(R2), PLDL1KEEP; \
-	FMOVD (8*u)(R1), F0; \
-	SHLL_S4(0, 0); \
-	VMOV V9.B16, V28.B16; \
-	VFMLA V0.S4, V8.S4, V28.S4; \
-	VMOV V28.B16, V0.B16; \
-	EXP2_6; \
-	FADD_S4(0, n, n); \
-	FMOVQ F0, (16*u)(R0)
-
-// exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
-// func exp2SumBF16NEON(dst, x, prefetch, s unsafe.Pointer, n int)
-TEXT ·exp2SumBF16NEON(SB), NOSPLIT, $0-40
-	BEGIN_EXP2_SUM
-	MOVD $fused<>(SB), R9
-	PIN_2(112, 128)
-	ZERO_SUMS_1
-	PASS_LOOPS(EXP2_SUM_BF16_STEP, ADVANCE_SLICES_422)
-	STORE_SUM(5, V4, F4, 8)
-	RET
-
-// EXP2_BELOW_SUM_STEP is a vector of exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i].
-#define EXP2_BELOW_SUM_STEP(u, sum, sum1, n, n1) \
-	FMOVQ (16*u)(R1), F0; \
-	FSUB_S4(9, 0, 0); \
-	VEOR V1.B16, V1.B16, V1.B16; \
-	FCMGT_S4(1, 0, 28); \
-	VBIT V28.B16, V1.B16, V0.B16; \
-	FMUL_S4(8, 0, 0); \
-	EXP2_6; \
-	FMUL_S4(10, 0, 0); \
-	FADD_S4(0, n, n); \
-	FMOVQ F0, (16*u)(R0)
-#define ADVANCE_SLICES_44(n) \
-	ADD $(4*n), R0; \
-	ADD $(4*n), R1
-
-// exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i], for n a multiple of the lanes
-// func exp2BelowSumNEON(dst, x, s unsafe.Pointer, n int)
-TEXT ·exp2BelowSumNEON(SB), NOSPLIT, $0-32
-	MOVD dst+0(FP), R0
-	MOVD x+8(FP), R1
-	MOVD s+16(FP), R7
-	MOVD n+24(FP), R8
-	FMOVS (R7), F8
-	VDUP V8.S[0], V8.S4
-	FMOVS 4(R7), F9
-	VDUP V9.S[0], V9.S4
-	FMOVS 8(R7), F10
-	VDUP V10.S[0], V10.S4
-	MOVD $fused<>(SB), R9
-	PIN_2(112, 128)
-	ZERO_SUMS_1
-	PASS_LOOPS(EXP2_BELOW_SUM_STEP, ADVANCE_SLICES_44)
-	STORE_SUM(5, V4, F4, 12)
-	RET
-
-#define ZERO_SUMS_2 \
-	VEOR V4.B16, V4.B16, V4.B16; \
-	VEOR V5.B16, V5.B16, V5.B16; \
-	VEOR V6.B16, V6.B16, V6.B16; \
-	VEOR V7.B16, V7.B16, V7.B16; \
-	VEOR V8.B16, V8.B16, V8.B16; \
-	VEOR V9.B16, V9.B16, V9.B16; \
-	VEOR V10.B16, V10.B16, V10.B16; \
-	VEOR V11.B16, V11.B16, V11.B16
-
-// ADD_DEVIATION adds v0 less the mean to a sum, and its square to another.
-#define ADD_DEVIATION(off, squares) \
-	FSUB_S4(12, 0, 0); \
-	FADD_S4(0, off, off); \
-	VFMLA V0.S4, V0.S4, squares.S4
-
-// DEVIATIONS_STEP is a vector of deviations: s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
-#define DEVIATIONS_STEP(u, sum, sum1, n, n1) \
-	FMOVQ (16*u)(R0), F0; \
-	ADD_DEVIATION(n, sum1)
-#define ADVANCE_SLICES_4(n) ADD $(4*n), R0
-
-// deviations: s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
-// func deviationsNEON(x, s unsafe.Pointer, n int)
-TEXT ·deviationsNEON(SB), NOSPLIT, $0-24
-	MOVD x+0(FP), R0
-	MOVD s+8(FP), R7
-	MOVD n+16(FP), R8
-	FMOVS (R7), F12
-	VDUP V12.S[0], V12.S4
-	ZERO_SUMS_2
-	PASS_LOOPS(DEVIATIONS_STEP, ADVANCE_SLICES_4)
-	STORE_SUM(5, V4, F4, 4)
-	STORE_SUM(9, V8, F8, 8)
-	RET
-
-// KEEP_DEVIATIONS_F16_STEP is a vector of keepDeviationsF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
-#define KEEP_DEVIATIONS_F16_STEP(u, sum, sum1, n, n1) \
-	FMOVD (8*u)(R1), F0; \
-	FCVTL_S4(0, 0); \
-	FMOVQ F0, (16*u)(R0); \
-	ADD_DEVIATION(n, sum1)
-#define ADVANCE_SLICES_42(n) \
-	ADD $(4*n), R0; \
-	ADD $(2*n), R1
-
-// keepDeviationsF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
-// func keepDeviationsF16NEON(dst, x, s unsafe.Pointer, n int)
-TEXT ·keepDeviationsF16NEON(SB), NOSPLIT, $0-32
-	BEGIN_KEEP_DEVIATIONS
-	ZERO_SUMS_2
-	PASS_LOOPS(KEEP_DEVIATIONS_F16_STEP, ADVANCE_SLICES_42)
-	STORE_SUM(5, V4, F4, 4)
-	STORE_SUM(9, V8, F8, 8)
-	RET
-
-// KEEP_DEVIATIONS_BF16_STEP is a vector of keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
-#define KEEP_DEVIATIONS_BF16_STEP(u, sum, sum1, n, n1) \
-	FMOVD (8*u)(R1), F0; \
-	SHLL_S4(0, 0); \
-	FMOVQ F0, (16*u)(R0); \
-	ADD_DEVIATION(n, sum1)
-
-// keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
-// func keepDeviationsBF16NEON(dst, x, s unsafe.Pointer, n int)
-TEXT ·keepDeviationsBF16NEON(SB), NOSPLIT, $0-32
-	BEGIN_KEEP_DEVIATIONS
-	ZERO_SUMS_2
-	PASS_LOOPS(KEEP_DEVIATIONS_BF16_STEP, ADVANCE_SLICES_42)
-	STORE_SUM(5, V4, F4, 4)
-	STORE_SUM(9, V8, F8, 8)
-	RET
-
-// PRODUCTS_STEP is a vector of products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
-#define PRODUCTS_STEP(u, sum, sum1, n, n1) \
-	PRFM (16*u)(R2), PLDL1KEEP; \
-	FMOVQ (16*u)(R0), F0; \
-	FMOVQ (16*u)(R1), F1; \
-	VFMLA V1.S4, V0.S4, sum.S4
-
-// products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
-// func productsNEON(x, y, prefetch, s unsafe.Pointer, n int)
-TEXT ·productsNEON(SB), NOSPLIT, $0-40
-	BEGIN_PRODUCTS
-	ZERO_SUMS_1
-	PASS_LOOPS(PRODUCTS_STEP, ADVANCE_SLICES_444)
-	STORE_SUM(5, V4, F4, 0)
-	RET
-
-// PRODUCTS_F16_STEP is a vector of productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
-#define PRODUCTS_F16_STEP(u, sum, sum1, n, n1) \
-	PRFM (8*u)(R2), PLDL1KEEP; \
-	FMOVD (8*u)(R0), F0; \
-	FCVTL_S4(0, 0); \
-	FMOVD (8*u)(R1), F1; \
-	FCVTL_S4(1, 1); \
-	VFMLA V1.S4, V0.S4, sum.S4
-#define ADVANCE_SLICES_222(n) \
-	ADD $(2*n), R0; \
-	ADD $(2*n), R1; \
-	ADD $(2*n), R2
-
-// productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
-// func productsF16NEON(x, y, prefetch, s unsafe.Pointer, n int)
-TEXT ·productsF16NEON(SB), NOSPLIT, $0-40
-	BEGIN_PRODUCTS
-	ZERO_SUMS_1
-	PASS_LOOPS(PRODUCTS_F16_STEP, ADVANCE_SLICES_222)
-	STORE_SUM(5, V4, F4, 0)
-	RET
-
-// PRODUCTS_BF16_STEP is a vector of productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
-#define PRODUCTS_BF16_STEP(u, sum, sum1, n, n1) \
-	PRFM (8*u)(R2), PLDL1KEEP; \
-	FMOVD (8*u)(R0), F0; \
-	SHLL_S4(0, 0); \
-	FMOVD (8*u)(R1), F1; \
-	SHLL_S4(1, 1); \
-	VFMLA V1.S4, V0.S4, sum.S4
-
-// productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
-// func productsBF16NEON(x, y, prefetch, s unsafe.Pointer, n int)
-TEXT ·productsBF16NEON(SB), NOSPLIT, $0-40
-	BEGIN_PRODUCTS
-	ZERO_SUMS_1
-	PASS_LOOPS(PRODUCTS_BF16_STEP, ADVANCE_SLICES_222)
-	STORE_SUM(5, V4, F4, 0)
-	RET
-
-// SCALE_ROW_STEP is a vector of scaleRow: dst[i] = x[i] * s[0].
-#define SCALE_ROW_STEP(u, sum, sum1, n, n1) \
-	FMOVQ (16*u)(R1), F28; \
-	FMUL_S4(28, 4, 0); \
-	FMOVQ F0, (16*u)(R0)
 
 // scaleRow: dst[i] = x[i] * s[0], for n a multiple of the lanes
 // func scaleRowNEON(dst, x, s unsafe.Pointer, n int)
@@ -456,7 +552,7 @@ TEXT ·scaleRowF16NEON(SB), NOSPLIT, $0-32
 TEXT ·scaleRowBF16NEON(SB), NOSPLIT, $0-32
 	BEGIN_SCALE_ROW
 	MOVD $fused<>(SB), R9
-	PIN_3(144)
+	PIN_3(160)
 	PASS_LOOPS(SCALE_ROW_BF16_STEP, ADVANCE_SLICES_24)
 	RET
 
@@ -526,7 +622,7 @@ TEXT ·lessRowF16NEON(SB), NOSPLIT, $0-32
 TEXT ·lessRowBF16NEON(SB), NOSPLIT, $0-32
 	BEGIN_LESS_ROW
 	MOVD $fused<>(SB), R9
-	PIN_3(144)
+	PIN_3(160)
 	PASS_LOOPS(LESS_ROW_BF16_STEP, ADVANCE_SLICES_22)
 	RET
 
@@ -593,7 +689,7 @@ TEXT ·normalizeRowF16NEON(SB), NOSPLIT, $0-56
 TEXT ·normalizeRowBF16NEON(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	MOVD $fused<>(SB), R9
-	PIN_3(144)
+	PIN_3(160)
 	PASS_LOOPS(NORMALIZE_ROW_BF16_STEP, ADVANCE_SLICES_24442)
 	RET
 
@@ -628,14 +724,22 @@ TEXT ·normalizeRowBF16NEON(SB), NOSPLIT, $0-56
 	ADD $(4*n), R5; \
 	ADD $(4*n), R6
 
+// STORE_SUM adds up four registers and all their lanes, and stores the sum.
+#define STORE_SUM(off, v, f) \
+	FADD_S4(off, (off-1), (off-1)); \
+	FADD_S4((off+1), (off-1), (off-1)); \
+	FADD_S4((off+2), (off-1), (off-1)); \
+	ACROSS_ADD(v, V0, 0, (off-1)); \
+	FMOVS f, (off+3)(R7)
+
 // gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
 // func gradRowSumsNEON(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowSumsNEON(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
 	ZERO_SUMS_2
 	PASS_LOOPS(GRAD_ROW_SUMS_STEP, ADVANCE_SLICES_4444444)
-	STORE_SUM(5, V4, F4, 8)
-	STORE_SUM(9, V8, F8, 12)
+	STORE_SUM(5, V4, F4)
+	STORE_SUM(9, V8, F8)
 	RET
 
 // GRAD_ROW_SUMS_F16_STEP is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
@@ -662,8 +766,8 @@ TEXT ·gradRowSumsF16NEON(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
 	ZERO_SUMS_2
 	PASS_LOOPS(GRAD_ROW_SUMS_F16_STEP, ADVANCE_SLICES_4444242)
-	STORE_SUM(5, V4, F4, 8)
-	STORE_SUM(9, V8, F8, 12)
+	STORE_SUM(5, V4, F4)
+	STORE_SUM(9, V8, F8)
 	RET
 
 // GRAD_ROW_SUMS_BF16_STEP is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
@@ -682,8 +786,8 @@ TEXT ·gradRowSumsBF16NEON(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
 	ZERO_SUMS_2
 	PASS_LOOPS(GRAD_ROW_SUMS_BF16_STEP, ADVANCE_SLICES_4444242)
-	STORE_SUM(5, V4, F4, 8)
-	STORE_SUM(9, V8, F8, 12)
+	STORE_SUM(5, V4, F4)
+	STORE_SUM(9, V8, F8)
 	RET
 
 // GRAD_OF_NORMALIZED is gained·s[1] + (x-s[0])·s[2] + s[3].
@@ -747,7 +851,7 @@ TEXT ·gradRowF16NEON(SB), NOSPLIT, $0-48
 TEXT ·gradRowBF16NEON(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
 	MOVD $fused<>(SB), R9
-	PIN_3(144)
+	PIN_3(160)
 	PASS_LOOPS(GRAD_ROW_BF16_STEP, ADVANCE_SLICES_2442)
 	RET
 
@@ -810,7 +914,7 @@ TEXT ·softmaxGradRowF16NEON(SB), NOSPLIT, $0-48
 TEXT ·softmaxGradRowBF16NEON(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	MOVD $fused<>(SB), R9
-	PIN_3(144)
+	PIN_3(160)
 	PASS_LOOPS(SOFTMAX_GRAD_ROW_BF16_STEP, ADVANCE_SLICES_2222)
 	RET
 
@@ -868,16 +972,17 @@ TEXT ·affineSumNEON(SB), NOSPLIT, $0-72
 	PASS_LOOPS(AFFINE_SUM_STEP, ADVANCE_SLICES_4444444)
 	RET
 
-CONSTANT4(fused, 0, 0x43000000) // 128
-CONSTANT4(fused, 16, 0x3aaded2c) // 0.0013269535
-CONSTANT4(fused, 32, 0x3c1e7457) // 0.009671292
-CONSTANT4(fused, 48, 0x3d635b6c) // 0.05550711
-CONSTANT4(fused, 64, 0x3e75fce1) // 0.24022247
-CONSTANT4(fused, 80, 0x3f317215) // 0.693147
-CONSTANT4(fused, 96, 0x3f800000) // 1
-CONSTANT4(fused, 112, 0xc2fc0000) // -126
-CONSTANT4(fused, 128, 0x00000000) // 0
-CONSTANT4(fused, 144, 0x00400000) // 5.877472e-39
-CONSTANT4(fused, 160, 0x00000001) // 1e-45
-CONSTANT4(fused, 176, 0x00007fff) // 4.5916e-41
-GLOBL fused<>(SB), RODATA|NOPTR, $192
+CONSTANT4(fused, 0, 0x80000000) // -0
+CONSTANT4(fused, 16, 0x43000000) // 128
+CONSTANT4(fused, 32, 0x3aaded2c) // 0.0013269535
+CONSTANT4(fused, 48, 0x3c1e7457) // 0.009671292
+CONSTANT4(fused, 64, 0x3d635b6c) // 0.05550711
+CONSTANT4(fused, 80, 0x3e75fce1) // 0.24022247
+CONSTANT4(fused, 96, 0x3f317215) // 0.693147
+CONSTANT4(fused, 112, 0x3f800000) // 1
+CONSTANT4(fused, 128, 0xc2fc0000) // -126
+CONSTANT4(fused, 144, 0x00000000) // 0
+CONSTANT4(fused, 160, 0x00400000) // 5.877472e-39
+CONSTANT4(fused, 176, 0x00000001) // 1e-45
+CONSTANT4(fused, 192, 0x00007fff) // 4.5916e-41
+GLOBL fused<>(SB), RODATA|NOPTR, $208

@@ -9,8 +9,11 @@ import (
 
 // Rows are the loops of normalizations and softmaxes over rows in memory, bytes of elements of
 // one type; a row is a multiple of Lanes elements. s has numbers, followed by the resulting
-// sums in float32. Functions with an argument prefetch prefetch as many bytes from it as a row
-// has; it may be shorter, because nothing is read. loops.go has the formula of each.
+// sums in float32. Sums of a multiple of 16 elements have the same bits on every level: each
+// 64th element goes into the same sum, and the last elements that do not fill up 64, 16 at a
+// time, into the first 16. Only those of GradRowSums have the lanes of four vectors of the level.
+// Functions with an argument prefetch prefetch as many bytes from it as a row has; it may be
+// shorter, because nothing is read. loops.go has the formula of each.
 type Rows struct {
 	// Exp2Sum is dst = 2 to the power of x·s[0] + s[1], and 0 below 2⁻¹²⁶, with
 	// the sum in s[2].

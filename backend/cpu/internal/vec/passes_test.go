@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/cpu"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/portablemath"
 )
 
 func TestRows(t *testing.T) {
@@ -29,8 +30,33 @@ func TestRows(t *testing.T) {
 	})
 }
 
-// testRows compares the loops over rows of up to nine vectors with their definitions in
-// loops.go, in float64, between guards.
+// sumInLanes is the sum of n elements that add adds to a sum, in the order of all loops over rows:
+// lanes are sums of each 64th element, or of each 16th of the last ones that do not fill up 64.
+func sumInLanes(n int, add func(sum float32, i int) float32) float32 {
+	var lanes [64]float32
+	for i := range n {
+		at := i % 64
+		if i >= n/64*64 {
+			at %= 16
+		}
+		lanes[at] = add(lanes[at], i)
+	}
+	for i := range 16 {
+		lanes[i] += lanes[16+i]
+		lanes[i] += lanes[32+i]
+		lanes[i] += lanes[48+i]
+	}
+	for half := 8; half > 0; half /= 2 {
+		for i := range half {
+			lanes[i] += lanes[half+i]
+		}
+	}
+	return lanes[0]
+}
+
+// testRows compares the loops over rows of up to nine vectors, and of about the elements that
+// lanes of sums take, with their definitions in loops.go, in float64, between guards. Sums must
+// have the bits of sumInLanes, on AVX-512 those for gradients, too.
 func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 	rng := rand.New(rand.NewPCG(21, 22))
 	// row returns elements of the type, and their values.
@@ -50,11 +76,18 @@ func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 		}
 		return x
 	}
-	for n := lanes; n <= 9*lanes; n += lanes {
+	for n := lanes; n <= max(9*lanes, 224); n += lanes {
 		x, vx := row(n, -3, 3)
 		g, vg := row(n, -1, 1)
 		gain, shift := floats(n), floats(n)
 		s := make([]float32, 4)
+		// bits compares a sum of a multiple of 16 elements with that in lanes.
+		bits := func(what string, got float32, add func(sum float32, i int) float32) {
+			t.Helper()
+			if want := sumInLanes(n, add); n%16 == 0 && math.Float32bits(got) != math.Float32bits(want) {
+				t.Fatalf("%s of %d is %v, in lanes %v", what, n, got, want)
+			}
+		}
 		// number compares a sum of n terms of at most 16.
 		number := func(what string, got float32, want float64) {
 			t.Helper()
@@ -103,6 +136,7 @@ func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 			}
 		}
 		number("sum of powers", s[2], sum)
+		bits("sum of powers", s[2], func(sum float32, i int) float32 { return sum + e[i] })
 		total := s[2]
 
 		sum = 0
@@ -111,7 +145,21 @@ func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 		}
 		r.Products(x, g, s, nil)
 		number("sum of products", s[0], sum)
+		bits("sum of products", s[0], func(sum float32, i int) float32 { return portablemath.FMA32(float32(vx[i]), float32(vg[i]), sum) })
 
+		tiny, vt := row(n, 0x1p-120, 0x1p-118)
+		less, vl := row(n, -0x1p-118, -0x1p-120)
+		r.Products(tiny, less, s, nil)
+		bits("sum of products that are -0", s[0], func(sum float32, i int) float32 { return portablemath.FMA32(float32(vt[i]), float32(vl[i]), sum) })
+
+		deviations := func() {
+			t.Helper()
+			bits("sum of deviations", s[1], func(sum float32, i int) float32 { return sum + (float32(vx[i]) - 0.5) })
+			bits("sum of their squares", s[2], func(sum float32, i int) float32 {
+				d := float32(vx[i]) - 0.5
+				return portablemath.FMA32(d, d, sum)
+			})
+		}
 		sum = 0
 		for _, v := range vx {
 			sum += v - 0.5
@@ -127,6 +175,7 @@ func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 			r.KeepDeviations(kept, x, s)
 			number("sum of deviations", s[1], sum)
 			number("sum of their squares", s[2], squares)
+			deviations()
 			for i, v := range vx {
 				if float64(kept[i]) != v {
 					t.Fatalf("element %d of %d is kept as %v, want %v", i, n, kept[i], v)
@@ -137,6 +186,7 @@ func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 		r.Deviations(kept, s)
 		number("sum of deviations", s[1], sum)
 		number("sum of their squares", s[2], squares)
+		deviations()
 
 		dgain, dshift := floats(n), floats(n)
 		beforeGain, beforeShift := append([]float32(nil), dgain...), append([]float32(nil), dshift...)
@@ -153,6 +203,12 @@ func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 		}
 		number("sum of gradients", s[2], sum)
 		number("sum of gradients' products", s[3], gained)
+		if lanes == 16 { // the others have fewer lanes
+			bits("sum of gradients", s[2], func(sum float32, i int) float32 { return sum + times[i] })
+			bits("sum of gradients' products", s[3], func(sum float32, i int) float32 {
+				return portablemath.FMA32(times[i], (kept[i]-0.5)*0.75, sum)
+			})
+		}
 
 		result("ScaleRow", d, func(to *RowStores, dst []byte) { to.ScaleRow(dst, gain, []float32{0.75}) },
 			func(i int) float64 { return float64(gain[i]) * 0.75 })

@@ -271,7 +271,7 @@ func (a *emitter) foldStreamsNEON(s *streams, size int) {
 // writeNEON writes a pass; s is at R7.
 func (p pass) writeNEON(a *emitter, suffix string, elems []elem) {
 	vector := func(u int) passAt {
-		at := func(i int) string { return fmt.Sprintf("%d(R%d)", u*4*elems[i].size(), i) }
+		at := func(i int) string { return fmt.Sprintf("%d(R%d)", u*p.spacing(a)*elems[i].size(), i) }
 		store := func(from reg) {
 			if elems[0] == bf16 {
 				a.putBF16(from, 2, 3, at(0))
@@ -294,11 +294,11 @@ func (p pass) writeNEON(a *emitter, suffix string, elems []elem) {
 			},
 		}
 	}
+	sizes := ""
+	for i := range p.slices {
+		sizes += fmt.Sprint(elems[i].size())
+	}
 	advance := func(n int) {
-		sizes := ""
-		for i := range p.slices {
-			sizes += fmt.Sprint(elems[i].size())
-		}
 		a.macro("ADVANCE_SLICES_"+sizes, func() {
 			for i := range p.slices {
 				a.line("ADD $%d, R%d", n*elems[i].size(), i)
@@ -317,46 +317,98 @@ func (p pass) writeNEON(a *emitter, suffix string, elems []elem) {
 			}
 		})
 	}
+	spacing := p.spacing(a)
 	a.framed(before, func() {
-		p.zeroSums(a)
 		name := macroName(p.name+suffix) + "_STEP"
 		body := func(u int) {
 			v := vector(u)
 			a.macro(name, func() { p.body(a, v) }, "u", u, "sum", v.sum[0], "sum1", v.sum[1], "n", int(v.sum[0]), "n1", int(v.sum[1]))
 		}
-		a.block("PASS_LOOPS", func() {
-			a.block("LOOP_OF_FOUR", func() {
-				a.line("SUBS $%d, R8", 4*unrolled)
-				a.line("BLT few")
-				a.label("many")
-			})
+		if p.parts(a) == 1 {
+			p.zeroSums(a)
+			a.block("PASS_LOOPS", func() {
+				a.block("LOOP_OF_FOUR", func() {
+					a.line("SUBS $%d, R8", unrolled*spacing)
+					a.line("BLT few")
+					a.label("many")
+				})
+				for u := range unrolled {
+					body(u)
+				}
+				advance(unrolled * spacing)
+				a.block("LOOP_OF_VECTORS", func() {
+					a.line("SUBS $%d, R8", unrolled*spacing)
+					a.line("BGE many")
+					a.label("few")
+					a.line("ADDS $%d, R8", unrolled*spacing)
+					a.line("BEQ done")
+					a.label("one")
+				})
+				body(0)
+				advance(spacing)
+				a.line("SUBS $%d, R8", spacing)
+				a.line("BNE one")
+				a.label("done")
+			}, "step", name)
+			for i := range p.sums {
+				first := reg(4 + 4*i)
+				a.block("STORE_SUM", func() {
+					for u := 1; u < unrolled; u++ {
+						a.op("VADDPS", first+reg(u), first, first)
+					}
+					across(a, "VADDPS", first, 0)
+					a.line("FMOVS F%d, %d(R7)", first, 4*(p.numbers+i))
+				})
+			}
+			a.line("RET")
+			return
+		}
+		// R10 counts parts, and R11 is the elements from the beginning of a part on.
+		a.block(fmt.Sprintf("PART_LOOPS_%d", p.sums), func() {
+			p.zeroParts(a)
+			a.line("MOVD $%d, R10", p.parts(a))
+			a.line("MOVD R8, R11")
+			a.label("part")
+			p.zeroSums(a)
+			a.line("SUBS $%d, R8", (unrolled-1)*spacing+4)
+			a.line("BLT few")
+			a.label("many")
 			for u := range unrolled {
 				body(u)
 			}
-			advance(4 * unrolled)
-			a.block("LOOP_OF_VECTORS", func() {
-				a.line("SUBS $%d, R8", 4*unrolled)
-				a.line("BGE many")
-				a.label("few")
-				a.line("ADDS $%d, R8", 4*unrolled)
-				a.line("BEQ done")
-				a.label("one")
-			})
+			advance(unrolled * spacing)
+			a.line("SUBS $%d, R8", unrolled*spacing)
+			a.line("BGE many")
+			a.label("few")
+			a.line("ADDS $%d, R8", (unrolled-1)*spacing+4)
+			a.line("BLE done")
+			a.label("one")
 			body(0)
-			advance(4)
-			a.line("SUBS $4, R8")
-			a.line("BNE one")
+			advance(spacing)
+			a.line("SUBS $%d, R8", spacing)
+			a.line("BGT one")
 			a.label("done")
+			p.addPart(a)
+			a.line("SUBS $1, R10")
+			a.line("BEQ sums")
+			a.line("SUB $4, R11")
+			a.line("SUB R8, R11, R12") // elements back to the next part
+			a.macro("NEXT_PART_"+sizes, func() {
+				for i := range p.slices {
+					a.line("SUB R12<<%d, R%d", elems[i].size()/2, i)
+				}
+			})
+			a.line("MOVD R11, R8")
+			a.line("B part")
+			a.label("sums")
 		}, "step", name)
 		for i := range p.sums {
-			first := reg(4 + 4*i)
-			a.block("STORE_SUM", func() {
-				for u := 1; u < unrolled; u++ {
-					a.op("VADDPS", first+reg(u), first, first)
-				}
-				across(a, "VADDPS", first, 0)
-				a.line("FMOVS F%d, %d(R7)", first, 4*(p.numbers+i))
-			})
+			to, place := partSums[i], 4*(p.numbers+i)
+			a.block("STORE_PARTS", func() {
+				a.op("VADDPS", to[1], to[0], to[0])
+				across(a, "VADDPS", to[0], 0)
+				a.line("FMOVS F%d, %d(R7)", to[0], place)
+			}, "sum", to[0], "sum1", to[1], "place", place)
 		}
 		a.line("RET")
 	})

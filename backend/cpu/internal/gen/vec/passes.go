@@ -8,6 +8,12 @@ import (
 
 // Kernels of this file are the passes of normalizations and softmaxes over whole vectors: n
 // must be a multiple of the lanes. Numbers, and resulting sums, are in an array s.
+//
+// Sums have the lanes of four vectors of AVX-512, which are four registers there. AVX2 and NEON
+// go through a row once for each of their vectors in one of AVX-512: a part of the row is every
+// second or fourth vector, and has four registers for a sum, too. So sums of a multiple of 16
+// elements have the same bits on every level, except those of gradRowSums: to go through its seven
+// slices more than once takes longer, because they do not fit in L1.
 
 // pass is a loop over slices. Slices with an asterisk are rows in memory, of the type of the
 // function; the others are float32.
@@ -21,6 +27,7 @@ type pass struct {
 	sums      int      // of sums written to s, after the numbers; in registers 4 and up, 8 and up
 	body      func(a *emitter, p passAt)
 
+	once          bool             // no parts: sums have the lanes of four vectors of the level
 	wide          bool             // only for AVX-512
 	before, after func(a *emitter) // or nil; in after, R12 points to s
 }
@@ -48,6 +55,12 @@ type passType struct {
 var passTypes = []passType{{"", f32, false}, {"F16", f16, false}, {"BF16", bf16, false}, {"ConvertBF16", bf16, true}}
 
 const unrolled = 4
+
+// laneVector is the elements of a vector of AVX-512.
+const laneVector = 16
+
+// partSums are the registers of the sums of parts of a row; AVX2 has only the first for each sum.
+var partSums = [2][2]reg{{15, 27}, {14, 25}}
 
 var passPointers = []string{"DI", "SI", "DX", "R8", "R9", "R10", "R11"}
 
@@ -111,6 +124,17 @@ func (p pass) elems(t passType) []elem {
 // number returns the register of a number: the first ones after the sums.
 func (p pass) number(i int) reg { return reg(4 + 4*p.sums + i) }
 
+// parts returns how many times a pass goes through a row.
+func (p pass) parts(a *emitter) int {
+	if p.sums == 0 || p.once {
+		return 1
+	}
+	return laneVector / a.lanes()
+}
+
+// spacing returns the elements from a vector of a part to the next.
+func (p pass) spacing(a *emitter) int { return p.parts(a) * a.lanes() }
+
 func (p pass) write(a *emitter, t passType, nt bool) {
 	elems := p.elems(t)
 	if a.arm {
@@ -126,8 +150,14 @@ func (p pass) write(a *emitter, t passType, nt bool) {
 		for i := range p.numbers {
 			a.op("VBROADCASTSS", fmt.Sprintf("%d(R12)", 4*i), p.number(i))
 		}
-		p.zeroSums(a)
+		if p.parts(a) == 1 {
+			p.zeroSums(a)
+		}
 	})
+	if p.parts(a) > 1 {
+		p.writeParts(a, t, elems)
+		return
+	}
 	if a.wide && p.resultHasType() && t.elem == bf16 && !t.convert {
 		a.loadUpperHalves()
 	}
@@ -188,6 +218,95 @@ func (p pass) write(a *emitter, t passType, nt bool) {
 	a.end()
 }
 
+// writeParts writes the loops over the parts of a row for AVX2. R13 is the first element of a
+// part. What a part prefetches begins a line after that of the part before, not a vector.
+func (p pass) writeParts(a *emitter, t passType, elems []elem) {
+	spacing := p.spacing(a)
+	prefetched, ahead := len(p.slices)-1, 0
+	if p.prefetched(prefetched) {
+		ahead = line - a.lanes()*elems[prefetched].size()
+	}
+	var steps []any
+	for u := range unrolled {
+		steps = append(steps, fmt.Sprint("step", u), p.stepName(a, t, elems, false, u, true))
+	}
+	a.block(fmt.Sprintf("PART_LOOPS_%d", p.sums), func() {
+		p.zeroParts(a)
+		a.op("XORQ", "R13", "R13")
+		a.op("LEAQ", fmt.Sprintf("%d(CX)", -(unrolled-1)*spacing-a.lanes()), "BX")
+		a.label("part")
+		p.zeroSums(a)
+		a.op("MOVQ", "R13", "AX")
+		a.op("CMPQ", "AX", "BX")
+		a.op("JGT", "one")
+		a.label("many")
+		for u := range unrolled {
+			p.step(a, t, elems, false, u, true)
+		}
+		a.op("ADDQ", unrolled*spacing, "AX")
+		a.op("CMPQ", "AX", "BX")
+		a.op("JLE", "many")
+		a.label("one")
+		a.op("CMPQ", "AX", "CX")
+		a.op("JGE", "done")
+		p.step(a, t, elems, false, 0, false)
+		a.op("ADDQ", spacing, "AX")
+		a.op("JMP", "one")
+		a.label("done")
+		p.addPart(a)
+		a.op("ADDQ", ahead, passPointers[prefetched])
+		a.op("ADDQ", a.lanes(), "R13")
+		a.op("CMPQ", "R13", fmt.Sprintf("$%d", spacing))
+		a.op("JLT", "part")
+	}, append(steps, "ahead", ahead, "prefetch", passPointers[prefetched])...)
+	for i := range p.sums {
+		sum, place := partSums[i][0], 4*(p.numbers+i)
+		a.block("STORE_PARTS", func() {
+			across(a, "VADDPS", sum, 0)
+			a.op("VMOVSS", fmt.Sprintf("X%d", sum), fmt.Sprintf("%d(R12)", place))
+		}, "sum", sum, "place", place)
+	}
+	a.end()
+}
+
+// zeroParts sets the sums of parts to -0, to which sums of either zero can be added.
+func (p pass) zeroParts(a *emitter) {
+	for i := range p.sums {
+		for _, r := range partSums[i][:p.parts(a)/2] {
+			a.op("VMOVUPS", bits(signBit), r)
+		}
+	}
+}
+
+// addPart adds the sums of a part to those of parts. With four parts each is added to that two
+// before, the order of halves of AVX-512.
+func (p pass) addPart(a *emitter) {
+	for i := range p.sums {
+		first, to := reg(4+4*i), partSums[i]
+		a.block("ADD_PART", func() {
+			for u := 1; u < unrolled; u++ {
+				a.op("VADDPS", first+reg(u), first, first)
+			}
+			if p.parts(a) == 2 {
+				a.op("VADDPS", first, to[0], to[0])
+				return
+			}
+			a.op("VADDPS", to[0], first, first)
+			a.op("VMOVUPS", to[1], to[0])
+			a.op("VMOVUPS", first, to[1])
+		}, "sum", first, "sum1", first+1, "sum2", first+2, "sum3", first+3, "to", to[0], "to1", to[1])
+	}
+}
+
+// prefetched reports whether slice i is only prefetched.
+func (p pass) prefetched(i int) bool { return p.slices[i] == "*prefetch" }
+
+// prefetches reports whether vector u of a slice begins what a part prefetches: a line of as many
+// as there are parts.
+func (p pass) prefetches(a *emitter, e elem, u int) bool {
+	return u*e.size()*p.spacing(a)%(line*p.parts(a)) == 0
+}
+
 // zeroSums clears the sums.
 func (p pass) zeroSums(a *emitter) {
 	if p.sums == 0 {
@@ -211,7 +330,7 @@ func (p pass) stepName(a *emitter, t passType, elems []elem, nt bool, u int, man
 		name += "_NT"
 	}
 	last := len(elems) - 1
-	if strings.TrimPrefix(p.slices[last], "*") == "prefetch" && u*elems[last].size()*a.lanes()%line == 0 {
+	if p.prefetched(last) && p.prefetches(a, elems[last], u) {
 		name += "_PREFETCH"
 	}
 	if many && a.wide && (t.elem == bf16 || p.before != nil) {
@@ -238,7 +357,7 @@ func (p pass) step(a *emitter, t passType, elems []elem, nt bool, u int, many bo
 func (p pass) vector(a *emitter, t passType, elems []elem, nt bool, u int, many bool) passAt {
 	address := func(i, u int) string {
 		size := elems[i].size()
-		return fmt.Sprintf("%d(%s)(AX*%d)", u*size*a.lanes(), passPointers[i], size)
+		return fmt.Sprintf("%d(%s)(AX*%d)", u*size*p.spacing(a), passPointers[i], size)
 	}
 	at := func(i int) string { return address(i, u) }
 	a.rest = false
@@ -260,7 +379,7 @@ func (p pass) vector(a *emitter, t passType, elems []elem, nt bool, u int, many 
 			a.widened(elems[i], at(i), to)
 		},
 		prefetch: func(i int) {
-			if u*elems[i].size()*a.lanes()%line == 0 {
+			if p.prefetches(a, elems[i], u) {
 				a.op("PREFETCHT0", at(i))
 			}
 		},

@@ -153,7 +153,7 @@ func passes() []pass {
 		},
 		{
 			name: "gradRowSums", doc: "h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch",
-			slices: []string{"dgain", "dshift", "gained", "x", "*grad", "gain", "*prefetch"}, numbers: 2, sums: 2,
+			slices: []string{"dgain", "dshift", "gained", "x", "*grad", "gain", "*prefetch"}, numbers: 2, sums: 2, once: true,
 			body: func(a *emitter, p passAt) {
 				p.prefetch(6)
 				p.load(3, 0)
