@@ -171,8 +171,8 @@ func TestWinograd(t *testing.T) {
 					tiles = true
 				case k.code == op.ConvKernelGrad:
 					tiles = tiles || set.WinogradGrads == nil
-				case !set.F32.Masked:
-					tiles = tiles || outs%set.F32.NR != 0
+				case !k.words:
+					tiles = tiles || set.WinogradSource == nil
 				}
 				if k.code != op.ConvInputGrad && d != dtype.BFloat16 && !tiles {
 					t.Errorf("%s is not computed by transforms", k.name)

@@ -118,11 +118,8 @@ func winogradPanels(stored gemm.Element, panels, bytes int) int {
 	return tiling.CeilDiv(panels, tiling.CeilDiv(panels*bytes, winogradPassed))
 }
 
-// transforms reports whether there are transforms for the windows of k. Micro-kernels that do
-// not mask columns must fill tiles, unless the choice must be that of every level.
-func (k *implicitGEMM) transforms() bool {
-	return k.set.WinogradSource != nil && (k.set.Ordered || k.fillsTiles()) && k.windows3x3()
-}
+// transforms reports whether there are transforms for the windows of k.
+func (k *implicitGEMM) transforms() bool { return k.set.WinogradSource != nil && k.windows3x3() }
 
 // fillsTiles reports whether micro-kernels write no columns beyond those of the result.
 func (k *implicitGEMM) fillsTiles() bool { return k.tiles.Masked || k.lanes%k.tiles.NR == 0 }
