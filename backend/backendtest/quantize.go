@@ -93,6 +93,13 @@ func quantizedConvCases(b *builder) {
 	add(slide{x: op.Shape{1, 600, 3}, w: op.Shape{600, 1, 3}, groups: 3}, "depthwiseDeep", constant(127), bits, values(1))
 	add(special, "noScale", numbers, bits, values(0))
 	add(slide{x: op.Shape{1, 80000, 1}, w: op.Shape{80000, 1, 2}}, "overflow", constant(1), constant(-128), values(1000))
+	for i, s := range []slide{ // windows of one pixel, whose rows kernels may cut otherwise, and groups that do not fill panels
+		{x: op.Shape{3, 6, 6, 20}, w: op.Shape{1, 1, 20, 40}}, {x: op.Shape{1, 5, 7, 8}, w: op.Shape{1, 1, 8, 70}},
+		{x: op.Shape{13, 3, 3, 5}, w: op.Shape{1, 1, 5, 3}}, {x: op.Shape{4, 25, 9}, w: op.Shape{1, 9, 12}},
+		{x: op.Shape{2, 4, 9, 12}, w: op.Shape{1, 1, 6, 24}, groups: 2}, {x: op.Shape{2, 5, 6, 8}, w: op.Shape{3, 3, 4, 80}, groups: 2},
+	} {
+		add(s, "pixels"+strconv.Itoa(i), numbers, bits, values(40))
+	}
 	for _, f := range []int{1, 2, 3, 5, 10, 12, 48, 100} { // results that do not fill panels
 		add(slide{x: op.Shape{2, 7, 15, 3}, w: op.Shape{2, 3, 3, f}, low: []int{0, 1}, high: []int{1, 1}, stride: []int{1, 2}}, "outs"+strconv.Itoa(f), numbers, bits, values(40))
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend"
@@ -26,9 +27,9 @@ import (
 // through the epilogue while they are in the cache, and with Attr.Requantize become bytes
 // again there. The input may be such bytes.
 //
-// A panel has 32 columns. If the result has 16 channels or fewer, the columns are those of
-// several pixels side by side: their windows are one window that is a little wider, whose
-// kernels have zeros where another pixel's window is.
+// A panel has 32 columns, which kernels compute in groups. If two pixels of the result fit into
+// a group, its columns are those of several pixels side by side: their windows are one window
+// that is a little wider, whose kernels have zeros where another pixel's window is.
 type quantizedConv struct {
 	convolution
 	set                 *gemm.Bytes
@@ -36,19 +37,20 @@ type quantizedConv struct {
 	requantize          bool
 	outScale, outZero   int // positions of the result's scale and zero point
 
-	taps        []int    // offsets of the runs of a window
+	taps        []int    // offsets of the runs of a window, in elements
+	tapBytes    []int    // the same in bytes
 	runs        [][3]int // their first elements
-	run         int      // bytes of a run
+	run         int      // elements of a run
 	whole       bool     // runs are whole rows of a window, and not single elements
 	deep        int      // of all runs, each padded to what kernels take
 	side        int      // pixels side by side in a panel
-	apart       int      // bytes from one row of windows to the next: of side pixels
+	apart       int      // elements from one row of windows to the next: of side pixels
 	panels      int      // of a group
 	panelBytes  int
 	place       int // of the packed kernels in Run.Packed
 	keep        bool
 	padded      [3]int // size of the quantized part of the input, of a whole image
-	pitch       int    // bytes of a row of it
+	pitch       int    // elements of a row of it
 	rows        int    // of the result, in a chunk
 	wide        int    // bytes of a staged element
 	strip       int    // pixels whose sums are computed before they are stored
@@ -72,7 +74,7 @@ func (p *quantizedPass) Chunk(r *exec.Run, w *exec.Worker, i int) { p.chunk(p.qu
 
 const (
 	quantizedStage = 1 << 17 // bytes of quantized rows of the input in a chunk, about
-	quantizedSums  = 1 << 11 // elements of a strip, about
+	quantizedSums  = 1 << 13 // elements of a strip, about
 	quantizedChunk = 1 << 18 // multiplications of a chunk that is not worth cutting
 )
 
@@ -95,10 +97,9 @@ func NewQuantized(b *exec.Builder, v *ir.Value) exec.Kernel {
 		chosen(b, v, d)
 		return d
 	}
-	if k.groups == 1 {
-		k.side = max(min(gemm.ByteColumns/max(k.outs, 1), k.Out[2]), 1)
-	}
-	k.set = bytesFor(tiling.CeilDiv(k.Out[2], k.side), k.Batch*k.OutSize)
+	k.regroup(gemm.AllBytes()[0].MR())
+	k.set, k.side = k.bytes()
+	k.wide = k.set.Size()
 	k.layTaps()
 	k.deep = len(k.taps) * tiling.RoundUp(max(k.run, 1), k.set.Deep)
 	k.apart = k.side * k.Stride[2] * k.channels
@@ -107,16 +108,14 @@ func NewQuantized(b *exec.Builder, v *ir.Value) exec.Kernel {
 	k.place = b.ReservePacked(k.groups * k.panels * k.panelBytes)
 	k.keep = backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1]) && b.ReadOnly(v.Args[4])
 	k.cut()
+	k.tapBytes = k.offsets()
 
-	k.ld = k.panels * gemm.ByteColumns
-	if k.groups > 1 {
-		k.ld *= k.groups
-	}
+	k.ld = k.groups * tiling.RoundUp(k.side*k.outsPerGroup, k.set.Group)
 	k.period = k.outs * max(512/max(k.outs, 1), 1)
 	b.ReserveShared(2 * 4 * k.period)
 	k.bias, k.relu = biasOf(b, v)
 	var scratch tiling.Layout
-	k.atPixels = scratch.Take(k.staged(k.rows) + k.set.MR()*k.apart + k.run + k.set.Deep + 64)
+	k.atPixels = scratch.Take(k.wide*(k.staged(k.rows)+k.set.MR()*k.apart+k.run+k.set.Deep) + 64)
 	k.atSums = scratch.Take(4 * (k.strip + k.set.MR()*k.side) * tiling.CeilDiv(k.ld, k.side))
 	k.atFloats = scratch.Take(4 * max(k.strip*k.outs, lanes.Block))
 	k.addEpilogue(b, v, int(scratch), k.strip*k.outs)
@@ -134,20 +133,45 @@ func chosen(b *exec.Builder, v *ir.Value, k exec.Kernel) {
 }
 
 const (
-	tileRows  = 12 // windows in a row below which most of a tile register would be empty
-	wideReads = 8  // windows below which panels of int16 are read too seldom
+	tileRows    = 12  // windows in a row below which most of a tile register would be empty
+	pixelsOfRow = 256 // the most of a row that regroup makes
+	wideReads   = 8   // windows below which panels of int16 are read too seldom
 )
 
-// bytesFor returns the kernels of the level in use for rows of some windows, all in all
-// total.
-func bytesFor(windows, total int) *gemm.Bytes {
-	for _, set := range gemm.AllBytes() {
-		if set.Begin != nil && windows < tileRows || set.Wide && total < wideReads {
+// regroup cuts the pixels of all images into other rows if windows are single pixels, which
+// have no neighbours: into rows that are multiples of mr, or waste less of the last kernel's
+// rows, and are long, since a row reads all panels.
+func (k *quantizedConv) regroup(mr int) {
+	if k.WindowSize != 1 || k.Stride != [3]int{1, 1, 1} || k.Low != [3]int{} || k.In != k.Out {
+		return
+	}
+	total := k.Batch * k.OutSize
+	kernels := func(row int) int { return total / row * tiling.CeilDiv(row, mr) }
+	best := max(k.Out[2], 1)
+	for row := 1; row <= min(max(total/tiling.MinChunks, mr), pixelsOfRow); row++ {
+		if total%row == 0 && (kernels(row) < kernels(best) || kernels(row) == kernels(best) && row > best) {
+			best = row
+		}
+	}
+	k.Batch, k.OutSize = 1, total
+	k.Out = [3]int{1, total / best, best}
+	k.In, k.InSize = k.Out, total
+}
+
+// bytes returns the kernels of the level in use for the convolution, and the pixels side by
+// side in a panel.
+func (k *quantizedConv) bytes() (set *gemm.Bytes, side int) {
+	for _, set = range gemm.AllBytes() {
+		side = 1
+		if k.groups == 1 {
+			side = max(min(set.Group/max(k.outs, 1), k.Out[2]), 1)
+		}
+		if set.Begin != nil && tiling.CeilDiv(k.Out[2], side) < tileRows || set.Widen != nil && k.Batch*k.OutSize < wideReads {
 			continue
 		}
-		return set
+		break
 	}
-	return gemm.PortableBytes
+	return set, side // the last one is portable
 }
 
 // addEpilogue makes what follows the convolution, if anything does.
@@ -202,12 +226,21 @@ func (k *quantizedConv) cut() {
 	}
 }
 
+// offsets returns the taps in bytes.
+func (k *quantizedConv) offsets() []int {
+	all := slices.Clone(k.taps)
+	for i := range all {
+		all[i] *= k.wide
+	}
+	return all
+}
+
 // height is the rows of the input that some rows of the result need.
 func (k *quantizedConv) height(rows int) int {
 	return (rows-1)*k.Stride[1] + (k.Size[1]-1)*k.Dilation[1] + 1
 }
 
-// staged is the bytes of the input that some rows of the result need.
+// staged is the elements of the input that some rows of the result need.
 func (k *quantizedConv) staged(rows int) int {
 	return ((k.Size[0]-1)*k.Dilation[0] + 1) * k.height(rows) * k.pitch
 }
@@ -218,7 +251,7 @@ func (k *quantizedConv) String() string {
 	if k.side > 1 {
 		side = fmt.Sprintf(" of %d pixels", k.side)
 	}
-	return fmt.Sprintf("%s, %d runs of %d bytes, chunks of %d rows, %d panels%s", k.set.Algorithm, len(k.taps), k.run, k.rows, k.groups*k.panels, side)
+	return fmt.Sprintf("%s, %d runs of %d elements, chunks of %d rows, %d panels%s", k.set.Algorithm, len(k.taps), k.run, k.rows, k.groups*k.panels, side)
 }
 
 // Run computes the convolution.
@@ -287,7 +320,7 @@ func (k *quantizedConv) packPanel(r *exec.Run, _ *exec.Worker, i int) {
 					if k.whole {
 						p += (e*k.Dilation[2] + pixel*k.Stride[2]) * k.channels
 					}
-					k.set.SetPanel(dst, gemm.PanelIndex(p, j), kernels[o])
+					k.set.SetPanel(dst, k.set.PanelIndex(k.deep, p, j), kernels[o])
 					start[j] -= zero * int32(kernels[o])
 				}
 			}
@@ -346,17 +379,40 @@ func (k *quantizedConv) stage(r *exec.Run, w *exec.Worker, image, z, first int) 
 	scale, zero := k.inputScale(r), k.zeroPoint(r)
 	padding, size := byte(zero+int32(k.set.Offset)), k.from.Size()
 	k.eachStaged(image, z, first, func(row, lo, hi, at int) {
-		to := w.Scratch[k.atPixels+row:][:k.pitch]
-		fillBytes(to[:lo], padding)
-		fillBytes(to[hi:], padding)
+		to := w.Scratch[k.atPixels+k.wide*row:][:k.wide*k.pitch]
+		k.pad(to[:k.wide*lo], padding)
+		k.pad(to[k.wide*hi:], padding)
+		to = to[k.wide*lo : k.wide*hi]
+		bytes := to[len(to)-(hi-lo):] // which are widened where they are
 		switch {
 		case lo == hi:
+			return
+		case k.from == dtype.Int8 && k.set.Widen != nil:
+			bytes = r.Values[k.a][at:][:hi-lo]
 		case k.from == dtype.Int8:
-			copyBytes(to[lo:hi], r.Values[k.a][at:], k.set.Offset)
+			copyBytes(to, r.Values[k.a][at:], k.set.Offset)
 		default:
-			k.quantize(w, to[lo:hi], r.Values[k.a][at*size:], scale, zero, k.set.Offset)
+			k.quantize(w, bytes, r.Values[k.a][at*size:], scale, zero, k.set.Offset)
+		}
+		if k.set.Widen != nil {
+			k.set.Widen(to, bytes)
 		}
 	})
+}
+
+// pad fills staged elements with what stands for 0.
+func (k *quantizedConv) pad(to []byte, x byte) {
+	all := uint64(x) * 0x0101010101010101
+	if k.set.Widen != nil {
+		all = uint64(uint16(int8(x))) * 0x0001000100010001
+	}
+	for len(to) >= 8 {
+		binary.LittleEndian.PutUint64(to, all)
+		to = to[8:]
+	}
+	for i := range to {
+		to[i] = byte(all >> (8 * i))
+	}
 }
 
 // quantize quantizes elements of x and adds an offset.
@@ -395,29 +451,19 @@ func copyBytes(to, x []byte, offset int) {
 	}
 }
 
-func fillBytes(to []byte, x byte) {
-	all := uint64(x) * 0x0101010101010101
-	for len(to) >= 8 {
-		binary.LittleEndian.PutUint64(to, all)
-		to = to[8:]
-	}
-	for i := range to {
-		to[i] = x
-	}
-}
-
 // sums computes the sums of n pixels whose first window lies at some offset of the
 // quantized input.
 func (k *quantizedConv) sums(r *exec.Run, w *exec.Worker, offset, n int) {
 	packed := r.Packed[k.place].Data
-	for at := 0; at < n; {
-		kernel, rows := k.take(tiling.CeilDiv(n-at, k.side))
-		for p := range k.groups * k.panels {
-			a := unsafe.Pointer(&w.Scratch[k.atPixels+offset+at*k.Stride[2]*k.channels+p/k.panels*k.perGroup])
-			d := unsafe.Pointer(&w.Scratch[k.atSums+4*(at/k.side*k.ld+p*gemm.ByteColumns)])
-			kernel(unsafe.Pointer(&k.taps[0]), len(k.taps), k.deep/len(k.taps)/4, a, k.apart, unsafe.Pointer(&packed[p*k.panelBytes]), d, 4*k.ld)
+	for p := range k.groups * k.panels { // which a small cache holds
+		group, first := p/k.panels, p%k.panels*gemm.ByteColumns
+		for at, rows := 0, 0; at < n; at += rows * k.side {
+			var kernel gemm.BytesKernel
+			kernel, rows = k.take(tiling.CeilDiv(n-at, k.side))
+			a := unsafe.Pointer(&w.Scratch[k.atPixels+k.wide*(offset+at*k.Stride[2]*k.channels+group*k.perGroup)])
+			d := unsafe.Pointer(&w.Scratch[k.atSums+4*(at/k.side*k.ld+group*(k.ld/k.groups)+first)])
+			kernel(unsafe.Pointer(&k.tapBytes[0]), len(k.taps), k.deep/len(k.taps)/4, a, k.wide*k.apart, unsafe.Pointer(&packed[p*k.panelBytes]), d, 4*k.ld, min(k.side*k.outsPerGroup-first, gemm.ByteColumns))
 		}
-		at += rows * k.side
 	}
 }
 
@@ -577,7 +623,7 @@ func (k *quantizedConv) eachRun(n int, f func(at, to, sums, channel int)) {
 		}
 		return
 	}
-	each := k.panels * gemm.ByteColumns
+	each := k.ld / k.groups
 	for row := 0; row*k.side*k.outs < n; row++ {
 		for g := range k.groups {
 			at := row*k.side*k.outs + g*k.outsPerGroup

@@ -77,7 +77,7 @@ func splitAMX(d unsafe.Pointer, ldd int, low int, s unsafe.Pointer, lds int, row
 // bytesAMX32 is a BytesKernel of 32 rows of int8, where k is a multiple of 16.
 //
 //go:noescape
-func bytesAMX32(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+func bytesAMX32(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int)
 
 // peakAMX does n times 16 TDPBF16PS; the tile registers must be set up.
 //

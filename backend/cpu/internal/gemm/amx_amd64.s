@@ -586,8 +586,8 @@ DATA splitOrder<>+48(SB)/8, $5
 DATA splitOrder<>+56(SB)/8, $7
 GLOBL splitOrder<>(SB), RODATA|NOPTR, $64
 
-// func bytesAMX32(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·bytesAMX32(SB), NOSPLIT, $0-64
+// func bytesAMX32(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int)
+TEXT ·bytesAMX32(SB), NOSPLIT, $0-72
 	LOAD_BYTES_ARGS
 	MOVQ R8, R9
 	XORQ R8, R8

@@ -69,17 +69,22 @@ func f32AVX2Inner6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb in
 // bytesAVX2Row is a BytesKernel of a row of int8.
 //
 //go:noescape
-func bytesAVX2Row(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+func bytesAVX2Row(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int)
 
-// wordsAVX2Row is a BytesKernel of a row of int8 by panels of int16.
+// widenAVX2 converts n int8 to int16, n a multiple of 32. X may be the second half of dst.
 //
 //go:noescape
-func wordsAVX2Row(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+func widenAVX2(dst, x unsafe.Pointer, n int)
 
-// wordsAVX2Rows2 is a BytesKernel of two rows of int8 by panels of int16.
+// wordsAVX2Row is a BytesKernel of 1 rows of int16.
 //
 //go:noescape
-func wordsAVX2Rows2(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+func wordsAVX2Row(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int)
+
+// wordsAVX2Rows4 is a BytesKernel of 4 rows of int16.
+//
+//go:noescape
+func wordsAVX2Rows4(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int)
 
 // dotsF324AVX2 is Dots of 4 rows of float32.
 //

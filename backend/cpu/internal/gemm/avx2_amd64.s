@@ -472,6 +472,17 @@ TEXT ·f32AVX2Inner5x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX2Inner6x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER_AVX2(PREFETCHW_C_6x2_AVX2, ZERO_C_6x2_AVX2, FMA_STEP_INNER_6x2_AVX2, ADD_S_6x2_AVX2, STORE_C_6x2_AVX2)
 
+// ZERO_WORDS_8 clears sums of products of int16.
+#define ZERO_WORDS_8 \
+	VPXOR Y0, Y0, Y0; \
+	VPXOR Y1, Y1, Y1; \
+	VPXOR Y2, Y2, Y2; \
+	VPXOR Y3, Y3, Y3; \
+	VPXOR Y4, Y4, Y4; \
+	VPXOR Y5, Y5, Y5; \
+	VPXOR Y6, Y6, Y6; \
+	VPXOR Y7, Y7, Y7
+
 // MADD_BYTES widens four steps of four columns and adds their products with those of A, two sums for each column.
 #define MADD_BYTES(off, y) \
 	VPMOVSXBW off(SI), Y14; \
@@ -485,18 +496,11 @@ TEXT ·f32AVX2Inner6x16(SB), NOSPLIT, $0-80
 	VPADDD off(BX), y2, y2; \
 	VMOVDQU y2, off(DI)
 
-// func bytesAVX2Row(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·bytesAVX2Row(SB), NOSPLIT, $0-64
+// func bytesAVX2Row(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int)
+TEXT ·bytesAVX2Row(SB), NOSPLIT, $0-72
 	LOAD_BYTES_ARGS
 	LEAQ 128(BX), SI
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
+	ZERO_WORDS_8
 tap:
 	NEXT_TAP
 loop:
@@ -524,101 +528,97 @@ loop:
 	STORE_BYTES_PAIR(Y7, Y6, 96)
 	RETURN
 
-// MADD_WORDS adds the products of four steps of four columns of int16 with those of A, two sums for each column.
-#define MADD_WORDS(off, y) \
-	VPMADDWD off(SI), Y12, Y15; \
-	VPADDD Y15, y, y
-
-// func wordsAVX2Row(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·wordsAVX2Row(SB), NOSPLIT, $0-64
-	LOAD_BYTES_ARGS
-	LEAQ 128(BX), SI
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-tap:
-	NEXT_TAP
+// func widenAVX2(dst, x unsafe.Pointer, n int)
+TEXT ·widenAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
 loop:
-	VPBROADCASTD (AX), X12
-	VPMOVSXBW X12, Y12
-	MADD_WORDS(0, Y0)
-	MADD_WORDS(32, Y1)
-	MADD_WORDS(64, Y2)
-	MADD_WORDS(96, Y3)
-	MADD_WORDS(128, Y4)
-	MADD_WORDS(160, Y5)
-	MADD_WORDS(192, Y6)
-	MADD_WORDS(224, Y7)
-	ADDQ $4, AX
-	ADDQ $256, SI
-	DECQ CX
+	VPMOVSXBW (SI), Y0
+	VPMOVSXBW 16(SI), Y1
+	VMOVDQU Y0, (DI)
+	VMOVDQU Y1, 32(DI)
+	ADDQ $32, SI
+	ADDQ $64, DI
+	SUBQ $32, CX
 	JNZ loop
-	DECQ R11
-	JNZ tap
-	STORE_BYTES_PAIR(Y1, Y0, 0)
-	STORE_BYTES_PAIR(Y3, Y2, 32)
-	STORE_BYTES_PAIR(Y5, Y4, 64)
-	STORE_BYTES_PAIR(Y7, Y6, 96)
 	RETURN
 
-// MADD_WORDS_2 is MADD_WORDS for two rows of A.
-#define MADD_WORDS_2(off, y, y2, y3, y4) \
-	VMOVDQU off(DX), y; \
-	VPMADDWD y, Y8, y2; \
-	VPMADDWD y, Y9, y; \
+// MADD_WORDS adds the products of four steps of eight columns of int16 with those of a row of A, two sums for each column.
+#define MADD_WORDS(at, y, y2, y3, y4) \
+	VPBROADCASTQ at, y; \
+	VPMADDWD Y8, y, y2; \
+	VPMADDWD Y9, y, y; \
 	VPADDD y2, y3, y3; \
 	VPADDD y, y4, y4
 
-// func wordsAVX2Rows2(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·wordsAVX2Rows2(SB), NOSPLIT, $0-64
+// func wordsAVX2Row(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int)
+TEXT ·wordsAVX2Row(SB), NOSPLIT, $0-72
 	LOAD_BYTES_ARGS
-	LEAQ 128(BX), SI
-	MOVQ $2, R9
-half:
+	LEAQ 128(BX), DX
+	MOVQ columns+64(FP), R9
+columns:
 	MOVQ taps+0(FP), R10
 	MOVQ n+8(FP), R11
-	MOVQ SI, DX
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
 tap:
 	NEXT_TAP
 loop:
-	VPBROADCASTD (AX), X8
-	VPBROADCASTD (AX)(R12*1), X9
-	VPMOVSXBW X8, Y8
-	VPMOVSXBW X9, Y9
-	MADD_WORDS_2(0, Y10, Y12, Y0, Y4)
-	MADD_WORDS_2(32, Y11, Y13, Y1, Y5)
-	MADD_WORDS_2(64, Y10, Y12, Y2, Y6)
-	MADD_WORDS_2(96, Y11, Y13, Y3, Y7)
-	ADDQ $4, AX
-	ADDQ $256, DX
+	VMOVDQU (DX), Y8
+	VMOVDQU 32(DX), Y9
+	MADD_WORDS((AX), Y10, Y11, Y0, Y1)
+	ADDQ $8, AX
+	ADDQ $64, DX
 	DECQ CX
 	JNZ loop
 	DECQ R11
 	JNZ tap
+	MOVQ DI, AX
 	STORE_BYTES_PAIR(Y1, Y0, 0)
-	STORE_BYTES_PAIR(Y3, Y2, 32)
+	LEAQ 32(AX), DI
+	ADDQ $32, BX
+	SUBQ $8, R9
+	JGT columns
+	RETURN
+
+// func wordsAVX2Rows4(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int)
+TEXT ·wordsAVX2Rows4(SB), NOSPLIT, $0-72
+	LOAD_BYTES_ARGS
+	LEAQ 128(BX), DX
+	MOVQ columns+64(FP), R9
+	LEAQ (R12)(R12*2), R13
+columns:
+	MOVQ taps+0(FP), R10
+	MOVQ n+8(FP), R11
+	ZERO_WORDS_8
+tap:
+	NEXT_TAP
+loop:
+	VMOVDQU (DX), Y8
+	VMOVDQU 32(DX), Y9
+	MADD_WORDS((AX), Y10, Y11, Y0, Y1)
+	MADD_WORDS((AX)(R12*1), Y12, Y13, Y2, Y3)
+	MADD_WORDS((AX)(R12*2), Y14, Y15, Y4, Y5)
+	MADD_WORDS((AX)(R13*1), Y10, Y11, Y6, Y7)
+	ADDQ $8, AX
+	ADDQ $64, DX
+	DECQ CX
+	JNZ loop
+	DECQ R11
+	JNZ tap
+	MOVQ DI, AX
+	STORE_BYTES_PAIR(Y1, Y0, 0)
+	ADDQ R8, DI
+	STORE_BYTES_PAIR(Y3, Y2, 0)
 	ADDQ R8, DI
 	STORE_BYTES_PAIR(Y5, Y4, 0)
-	STORE_BYTES_PAIR(Y7, Y6, 32)
-	SUBQ R8, DI
-	ADDQ $64, DI
-	ADDQ $64, BX
-	ADDQ $128, SI
-	DECQ R9
-	JNZ half
+	ADDQ R8, DI
+	STORE_BYTES_PAIR(Y7, Y6, 0)
+	LEAQ 32(AX), DI
+	ADDQ $32, BX
+	SUBQ $8, R9
+	JGT columns
 	RETURN
 
 // ZERO_SUMS_8_Y clears the sums of a product by a vector.

@@ -9,7 +9,7 @@ import (
 )
 
 // BytesNEON needs dot products of bytes.
-var BytesNEON = &Bytes{Algorithm: "dot", Deep: 16, Rows: []BytesKernel{2: bytesNEON2}, Pad: true}
+var BytesNEON = &Bytes{Algorithm: "dot", Deep: 16, Group: ByteColumns, Rows: []BytesKernel{2: bytesNEON2}, Pad: true}
 
 // hasDotProducts reports whether the processor has dot products of bytes (FEAT_DotProd), as
 // all of Apple's have.

@@ -1,6 +1,7 @@
 package gemm
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -17,9 +18,9 @@ func TestBytes(t *testing.T) {
 			}
 			for _, steps := range []int{1, 3, 16, 64} {
 				for _, extreme := range []bool{false, true} {
-					for _, taps := range [][]int{{0}, {0, 7 * 16}, {48, 0, 160}} {
+					for i, taps := range [][]int{{0}, {0, 7 * 16}, {48, 0, 160}} {
 						t.Run(fmt.Sprintf("%s/%d/%d/%v/%v", set.Algorithm, rows, steps, extreme, taps), func(t *testing.T) {
-							testBytes(t, set, kernel, rows, steps*set.Deep, extreme, taps)
+							testBytes(t, set, kernel, rows, steps*set.Deep, extreme, taps, []int{ByteColumns, 9, 1}[i])
 						})
 					}
 				}
@@ -29,7 +30,7 @@ func TestBytes(t *testing.T) {
 }
 
 // testBytes has rows of parts that begin at taps; they overlap, as windows do.
-func testBytes(t *testing.T, set *Bytes, kernel BytesKernel, rows, k int, extreme bool, taps []int) {
+func testBytes(t *testing.T, set *Bytes, kernel BytesKernel, rows, k int, extreme bool, taps []int, columns int) {
 	r := rand.New(rand.NewPCG(1, uint64(k)))
 	const n = ByteColumns - 3
 	draw := func(low int) int8 {
@@ -52,9 +53,16 @@ func testBytes(t *testing.T, set *Bytes, kernel BytesKernel, rows, k int, extrem
 	for j := range start {
 		start[j] += int32(1000 * j)
 	}
-	packed := make([]byte, len(a))
-	for i, x := range a {
-		packed[i] = byte(int(x) + set.Offset)
+	packed, offsets := make([]byte, 0, 2*len(a)), slices.Clone(taps)
+	for _, x := range a {
+		if set.Widen != nil {
+			packed = binary.LittleEndian.AppendUint16(packed, uint16(x))
+			continue
+		}
+		packed = append(packed, byte(int(x)+set.Offset))
+	}
+	for i := range offsets {
+		offsets[i] *= set.Size()
 	}
 	const ld = ByteColumns + 8
 	got := make([]int32, rows*ld)
@@ -65,14 +73,15 @@ func testBytes(t *testing.T, set *Bytes, kernel BytesKernel, rows, k int, extrem
 		set.Begin()
 		defer set.End()
 	}
-	kernel(unsafe.Pointer(&taps[0]), len(taps), k/4, unsafe.Pointer(&packed[0]), lda, unsafe.Pointer(&panel[0]), unsafe.Pointer(&got[0]), 4*ld)
+	kernel(unsafe.Pointer(&offsets[0]), len(taps), k/4, unsafe.Pointer(&packed[0]), set.Size()*lda, unsafe.Pointer(&panel[0]), unsafe.Pointer(&got[0]), 4*ld, columns)
 	for i := range rows {
 		for j := range ld {
 			want := int32(77)
-			if j < ByteColumns {
+			computed := j < (columns+set.Group-1)/set.Group*set.Group
+			if computed {
 				want = int32(1000 * j)
 			}
-			for p := 0; p < deep && j < n; p++ {
+			for p := 0; p < deep && j < n && computed; p++ {
 				want += int32(a[i*lda+taps[p/k]+p%k]) * int32(b[p*n+j])
 			}
 			if got[i*ld+j] != want {

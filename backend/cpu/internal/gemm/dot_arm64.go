@@ -9,4 +9,4 @@ import "unsafe"
 // bytesNEON2 is a BytesKernel of two rows of int8, where k is a multiple of 4.
 //
 //go:noescape
-func bytesNEON2(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+func bytesNEON2(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int)

@@ -21,8 +21,8 @@
 	SDOT_COLUMNS(step, 6); \
 	SDOT_COLUMNS(step, 7)
 
-// func bytesNEON2(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·bytesNEON2(SB), NOSPLIT, $0-64
+// func bytesNEON2(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int)
+TEXT ·bytesNEON2(SB), NOSPLIT, $0-72
 	MOVD taps+0(FP), R6
 	MOVD n+8(FP), R7
 	MOVD a+24(FP), R8

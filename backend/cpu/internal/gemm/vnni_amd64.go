@@ -9,19 +9,19 @@ import "unsafe"
 // bytesVNNI1 is a BytesKernel of 1 rows of uint8.
 //
 //go:noescape
-func bytesVNNI1(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+func bytesVNNI1(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int)
 
 // bytesVNNI4 is a BytesKernel of 4 rows of uint8.
 //
 //go:noescape
-func bytesVNNI4(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+func bytesVNNI4(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int)
 
 // bytesVNNI8 is a BytesKernel of 8 rows of uint8.
 //
 //go:noescape
-func bytesVNNI8(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+func bytesVNNI8(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int)
 
 // bytesVNNI12 is a BytesKernel of 12 rows of uint8.
 //
 //go:noescape
-func bytesVNNI12(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
+func bytesVNNI12(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int)

@@ -17,8 +17,8 @@
 	VMOVDQU32 z2, 64(DI); \
 	ADDQ R8, DI
 
-// func bytesVNNI1(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·bytesVNNI1(SB), NOSPLIT, $0-64
+// func bytesVNNI1(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int)
+TEXT ·bytesVNNI1(SB), NOSPLIT, $0-72
 	LOAD_BYTES_ARGS
 	VMOVDQU32 (BX), Z0
 	VMOVDQU32 64(BX), Z1
@@ -63,8 +63,8 @@ loop:
 	DOT_BYTES(a, (AX)(R12*2), Z30, Z4, Z5); \
 	DOT_BYTES(a, (DX), Z31, Z6, Z7)
 
-// func bytesVNNI4(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·bytesVNNI4(SB), NOSPLIT, $0-64
+// func bytesVNNI4(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int)
+TEXT ·bytesVNNI4(SB), NOSPLIT, $0-72
 	LOAD_BYTES_ARGS
 	VMOVDQU32 (BX), Z0
 	VMOVDQU32 64(BX), Z1
@@ -104,8 +104,8 @@ loop:
 	DOT_BYTES(a, (SI), Z30, Z12, Z13); \
 	DOT_BYTES(a, (SI)(R12*1), Z31, Z14, Z15)
 
-// func bytesVNNI8(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·bytesVNNI8(SB), NOSPLIT, $0-64
+// func bytesVNNI8(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int)
+TEXT ·bytesVNNI8(SB), NOSPLIT, $0-72
 	LOAD_BYTES_ARGS
 	VMOVDQU32 (BX), Z0
 	VMOVDQU32 64(BX), Z1
@@ -158,8 +158,8 @@ loop:
 	DOT_BYTES(a, (R9)(R12*1), Z30, Z20, Z21); \
 	DOT_BYTES(a, (R9)(R12*2), Z31, Z22, Z23)
 
-// func bytesVNNI12(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int)
-TEXT ·bytesVNNI12(SB), NOSPLIT, $0-64
+// func bytesVNNI12(taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int)
+TEXT ·bytesVNNI12(SB), NOSPLIT, $0-72
 	LOAD_BYTES_ARGS
 	VMOVDQU32 (BX), Z0
 	VMOVDQU32 64(BX), Z1

@@ -54,7 +54,7 @@ func (p Problem) BlockQuantized(set *gemm.Bytes) Blocking {
 	if p.Cached {
 		b.Pack.B = BCached
 	}
-	rows, panels := max(quantizedRowBytes/depth/set.MR()*set.MR(), set.MR()), tiling.CeilDiv(p.N, gemm.ByteColumns)
+	rows, panels := max(quantizedRowBytes/(set.Size()*depth)/set.MR()*set.MR(), set.MR()), tiling.CeilDiv(p.N, gemm.ByteColumns)
 	per := min(max(quantizedChunkBytes/set.PanelBytes(depth), 1), quantizedMostPanels, panels)
 	for per > 1 && tiling.CeilDiv(panels, per)*tiling.CeilDiv(p.M, rows) < tiling.MinChunks {
 		per /= 2
@@ -134,7 +134,7 @@ func newQuantizedProduct(b *exec.Builder, v *ir.Value, set *gemm.Bytes) exec.Ker
 	q.keep = backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1])
 	q.Blocking = Problem{M: q.m, N: q.n, K: q.k, Batches: 1, To: q.dtype, Cached: q.keep}.BlockQuantized(set)
 	q.deep = q.Depth
-	q.lda = q.deep + 64 // rows at a power of two would share sets of L1
+	q.lda = set.Size()*q.deep + 64 // rows at a power of two would share sets of L1
 	q.panelBytes = set.PanelBytes(q.deep)
 	q.panels = tiling.CeilDiv(q.n, gemm.ByteColumns)
 	q.atScales = tiling.RoundUp((q.m+q.set.MR())*q.lda, ir.Align)
@@ -245,20 +245,24 @@ func (q *quantizedProduct) round(x float32) float32 {
 
 // quantize writes the integers of x, elements from at on, to a quantized row.
 func (q *quantizedProduct) quantize(to []byte, at int, x []byte, buffer []float32, scale float32) {
-	out := to[at : at+len(buffer)]
 	lanes.ToF32(buffer, x, q.dtype)
 	if q.dtype != dtype.Float32 {
 		lanes.MulScalar(buffer, scale)
 		lanes.RoundTo(buffer, buffer, q.dtype)
 		scale = 1
 	}
+	to = to[q.set.Size()*at:][:q.set.Size()*len(buffer)]
+	out := to[len(to)-len(buffer):]                                                              // which are widened where they are
 	lanes.Quantize(out, buffer, scale, -op.QuantizeLimit, op.QuantizeLimit, int32(q.set.Offset)) // a rounded scale can give 128
+	if q.set.Widen != nil {
+		q.set.Widen(to, out)
+	}
 }
 
 // fill writes zeros to the elements from one to another of a quantized row.
 func (q *quantizedProduct) fill(to []byte, from, end int) {
-	to = to[from:end]
-	for i := range to {
+	to = to[q.set.Size()*from : q.set.Size()*end]
+	for i := range to { // two bytes of offset 0 are a wide 0
 		to[i] = byte(q.set.Offset)
 	}
 }
@@ -284,7 +288,8 @@ func (q *quantizedProduct) multiplyTile(r *exec.Run, w *exec.Worker, i int) {
 		kernel, rows := q.set.Take(end - row)
 		a := unsafe.Pointer(&r.Shared[row*q.lda])
 		for p := range panels {
-			kernel(gemm.WholeRows, 1, q.deep/4, a, q.lda, unsafe.Pointer(&all[p*q.panelBytes]), unsafe.Pointer(&sums[4*p*gemm.ByteColumns]), 4*ld)
+			columns := min(gemm.ByteColumns, q.n-(first+p)*gemm.ByteColumns)
+			kernel(gemm.WholeRows, 1, q.deep/4, a, q.lda, unsafe.Pointer(&all[p*q.panelBytes]), unsafe.Pointer(&sums[4*p*gemm.ByteColumns]), 4*ld, columns)
 		}
 		for t := range min(rows, end-row) {
 			q.store(r, w, row+t, first*gemm.ByteColumns, min(panels*gemm.ByteColumns, q.n-first*gemm.ByteColumns), lanes.ViewOf[int32](sums[4*t*ld:], ld))

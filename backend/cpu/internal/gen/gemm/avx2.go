@@ -17,9 +17,10 @@ var avx2Tile = tile{
 func avx2() *gen {
 	g := &gen{file: asm.NewFile("avx2_amd64"), doc: "// Kernels for AVX2 and FMA.\n\n"}
 	g.family("f32AVX2", 6, []int{2}, avx2Tile)
-	g.bytesAVX2("bytesAVX2Row", false)
-	g.bytesAVX2("wordsAVX2Row", true)
-	g.wordsAVX2("wordsAVX2Rows2")
+	g.bytesAVX2("bytesAVX2Row")
+	g.widenAVX2()
+	g.wordsAVX2("wordsAVX2Row", 1)
+	g.wordsAVX2("wordsAVX2Rows4", 4)
 	g.vectorProducts("AVX2", "Y", 32)
 	g.avx2Packing()
 	g.avx2Conv()

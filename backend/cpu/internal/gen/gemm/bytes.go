@@ -10,7 +10,7 @@ import (
 
 // bytesParams is the signature of kernels on 8-bit integers; package gemm documents it at
 // its type BytesKernel.
-const bytesParams = "taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd int"
+const bytesParams = "taps unsafe.Pointer, n, k int, a unsafe.Pointer, lda int, b unsafe.Pointer, d unsafe.Pointer, ldd, columns int"
 
 // byteUnroll is the groups of four elements of the inner dimension in an iteration of the
 // loop.
@@ -95,80 +95,85 @@ func (g *gen) nextTap() {
 
 // bytesAVX2 writes a kernel of one row. It widens both operands to int16: products of uint8
 // by int8 saturate at 16 bits (VPMADDUBSW). A register has two sums each of four columns.
-// More rows would share nothing but the widening, which panels of int16 (wide) do not need.
-// The others are prefetched, as they are read once.
-func (g *gen) bytesAVX2(name string, wide bool) {
-	doc := "is a BytesKernel of a row of int8."
-	if wide {
-		doc = "is a BytesKernel of a row of int8 by panels of int16."
-	}
-	g.text(name, bytesParams, doc)
+// More rows would share nothing but the widening, which wordsAVX2 does not need. The panel
+// is prefetched, as it is read once.
+func (g *gen) bytesAVX2(name string) {
+	g.text(name, bytesParams, "is a BytesKernel of a row of int8.")
 	g.loadBytesArgs()
 	g.ins("LEAQ 128(BX), SI")
-	for i := range 8 {
-		g.ins("VPXOR Y%[1]d, Y%[1]d, Y%[1]d", i)
-	}
+	g.zeroWords(8)
 	g.nextTap()
 	g.label("loop")
 	g.ins("VPBROADCASTD (AX), X12\nVPMOVSXBW X12, Y12")
-	step := 128
-	if wide {
-		step = 256
-	} else {
-		g.ins("PREFETCHT0 %d(SI)\nPREFETCHT0 %d(SI)", prefetchDistanceBytes, prefetchDistanceBytes+64)
-	}
+	g.ins("PREFETCHT0 %d(SI)\nPREFETCHT0 %d(SI)", prefetchDistanceBytes, prefetchDistanceBytes+64)
 	for c := range 8 {
-		if wide {
-			g.block("MADD_WORDS", func() {
-				g.ins("VPMADDWD %d(SI), Y12, Y15\nVPADDD Y15, Y%[2]d, Y%[2]d", 32*c, c)
-			})
-			continue
-		}
 		g.block("MADD_BYTES", func() {
 			g.ins("VPMOVSXBW %d(SI), Y14\nVPMADDWD Y14, Y12, Y15\nVPADDD Y15, Y%[2]d, Y%[2]d", 16*c, c)
 		})
 	}
-	g.ins("ADDQ $4, AX\nADDQ $%d, SI\nDECQ CX\nJNZ loop\nDECQ R11\nJNZ tap", step)
+	g.ins("ADDQ $4, AX\nADDQ $128, SI\nDECQ CX\nJNZ loop\nDECQ R11\nJNZ tap")
 	for c := 0; c < 8; c += 2 {
-		g.block("STORE_BYTES_PAIR", func() {
-			g.ins("VPHADDD Y%d, Y%[2]d, Y%[2]d\nVPERMQ $0xd8, Y%[2]d, Y%[2]d\nVPADDD %[3]d(BX), Y%[2]d, Y%[2]d\nVMOVDQU Y%[2]d, %[3]d(DI)", c+1, c, 16*c)
-		})
+		g.storePair(c, 16*c)
 	}
 	g.end()
 }
 
-// wordsAVX2 writes a kernel of two rows of int8 by panels of int16, one half of a panel after
-// the other: loads of the panel, which may lie in L2, serve both rows.
-func (g *gen) wordsAVX2(name string) {
-	g.text(name, bytesParams, "is a BytesKernel of two rows of int8 by panels of int16.")
+// zeroWords clears the first sums.
+func (g *gen) zeroWords(n int) {
+	g.block(fmt.Sprintf("ZERO_WORDS_%d", n), func() {
+		for i := range n {
+			g.ins("VPXOR Y%[1]d, Y%[1]d, Y%[1]d", i)
+		}
+	})
+}
+
+// storePair stores the sums of eight columns, which are in register c and the next one.
+func (g *gen) storePair(c, at int) {
+	g.block("STORE_BYTES_PAIR", func() {
+		g.ins("VPHADDD Y%d, Y%[2]d, Y%[2]d\nVPERMQ $0xd8, Y%[2]d, Y%[2]d\nVPADDD %[3]d(BX), Y%[2]d, Y%[2]d\nVMOVDQU Y%[2]d, %[3]d(DI)", c+1, c, at)
+	})
+}
+
+// wordsAVX2 writes a kernel of int16, eight columns after the other: what it loads of the
+// panel, which may lie in L2, serves all rows. Registers have two sums each of four columns.
+func (g *gen) wordsAVX2(name string, rows int) {
+	g.text(name, bytesParams, fmt.Sprintf("is a BytesKernel of %d rows of int16.", rows))
 	g.loadBytesArgs()
-	g.ins("LEAQ 128(BX), SI\nMOVQ $2, R9")
-	g.label("half")
-	g.ins("MOVQ taps+0(FP), R10\nMOVQ n+8(FP), R11\nMOVQ SI, DX")
-	for i := range 8 {
-		g.ins("VPXOR Y%[1]d, Y%[1]d, Y%[1]d", i)
+	g.ins("LEAQ 128(BX), DX\nMOVQ columns+64(FP), R9")
+	if rows > 3 {
+		g.ins("LEAQ (R12)(R12*2), R13")
 	}
+	g.label("columns")
+	g.ins("MOVQ taps+0(FP), R10\nMOVQ n+8(FP), R11")
+	g.zeroWords(2 * rows)
 	g.nextTap()
 	g.label("loop")
-	g.ins("VPBROADCASTD (AX), X8\nVPBROADCASTD (AX)(R12*1), X9\nVPMOVSXBW X8, Y8\nVPMOVSXBW X9, Y9")
-	for c := range 4 {
-		g.block("MADD_WORDS_2", func() {
-			g.ins("VMOVDQU %d(DX), Y%d\nVPMADDWD Y%[2]d, Y8, Y%[3]d\nVPMADDWD Y%[2]d, Y9, Y%[2]d", 32*c, 10+c%2, 12+c%2)
-			g.ins("VPADDD Y%d, Y%[2]d, Y%[2]d\nVPADDD Y%[3]d, Y%[4]d, Y%[4]d", 12+c%2, c, 10+c%2, 4+c)
+	g.ins("VMOVDQU (DX), Y8\nVMOVDQU 32(DX), Y9")
+	for i := range rows {
+		g.block("MADD_WORDS", func() {
+			x := 10 + 2*(i%3)
+			g.ins("VPBROADCASTQ (AX)%s, Y%d", []string{"", "(R12*1)", "(R12*2)", "(R13*1)"}[i], x)
+			g.ins("VPMADDWD Y8, Y%[1]d, Y%[2]d\nVPMADDWD Y9, Y%[1]d, Y%[1]d\nVPADDD Y%[2]d, Y%[3]d, Y%[3]d\nVPADDD Y%[1]d, Y%[4]d, Y%[4]d", x, x+1, 2*i, 2*i+1)
 		})
 	}
-	g.ins("ADDQ $4, AX\nADDQ $256, DX\nDECQ CX\nJNZ loop\nDECQ R11\nJNZ tap")
-	for row := range 2 {
-		for c := 0; c < 4; c += 2 {
-			g.block("STORE_BYTES_PAIR", func() {
-				g.ins("VPHADDD Y%d, Y%[2]d, Y%[2]d\nVPERMQ $0xd8, Y%[2]d, Y%[2]d\nVPADDD %[3]d(BX), Y%[2]d, Y%[2]d\nVMOVDQU Y%[2]d, %[3]d(DI)", 4*row+c+1, 4*row+c, 16*c)
-			})
-		}
-		if row == 0 {
+	g.ins("ADDQ $8, AX\nADDQ $64, DX\nDECQ CX\nJNZ loop\nDECQ R11\nJNZ tap\nMOVQ DI, AX")
+	for i := range rows {
+		if i > 0 {
 			g.ins("ADDQ R8, DI")
 		}
+		g.storePair(2*i, 0)
 	}
-	g.ins("SUBQ R8, DI\nADDQ $64, DI\nADDQ $64, BX\nADDQ $128, SI\nDECQ R9\nJNZ half")
+	g.ins("LEAQ 32(AX), DI\nADDQ $32, BX\nSUBQ $8, R9\nJGT columns")
+	g.end()
+}
+
+// widenAVX2 writes the conversion of int8 to int16.
+func (g *gen) widenAVX2() {
+	g.text("widenAVX2", "dst, x unsafe.Pointer, n int", "converts n int8 to int16, n a multiple of 32. X may be the second half of dst.")
+	g.ins("MOVQ dst+0(FP), DI\nMOVQ x+8(FP), SI\nMOVQ n+16(FP), CX")
+	g.label("loop")
+	g.ins("VPMOVSXBW (SI), Y0\nVPMOVSXBW 16(SI), Y1\nVMOVDQU Y0, (DI)\nVMOVDQU Y1, 32(DI)")
+	g.ins("ADDQ $32, SI\nADDQ $64, DI\nSUBQ $32, CX\nJNZ loop")
 	g.end()
 }
 
