@@ -95,11 +95,14 @@ type sampleInput struct {
 	whole bool
 }
 
+// convolves reports whether v is a convolution, of floats or of integers.
+func convolves(v *ir.Value) bool { return v.Op == op.Conv || v.Op == op.QuantizedConv }
+
 // chainOf returns the longest chain that begins with value i, which is empty unless that is a
 // convolution.
 func chainOf(g *ir.Graph, i int) *sampleChain {
 	c := &sampleChain{}
-	if v := g.Values[i]; v.Op != op.Conv || len(v.Type.Shape) == 0 || v.Type.Shape[0] < 2 {
+	if v := g.Values[i]; !convolves(v) || len(v.Type.Shape) == 0 || v.Type.Shape[0] < 2 {
 		return c
 	}
 	c.samples = g.Values[i].Type.Shape[0]
@@ -121,7 +124,7 @@ func (c *sampleChain) takes(v *ir.Value) bool {
 		return false
 	}
 	switch {
-	case v.Op == op.Conv:
+	case convolves(v):
 		if c.has(v.Args[1]) || v.Args[1].Type.Bytes() > deepWeights {
 			return false
 		}
@@ -154,7 +157,7 @@ func (c *sampleChain) whole(v *ir.Value, i int) bool {
 		return false
 	}
 	s := v.Args[i].Type.Shape
-	return v.Op == op.Conv && i == 1 || len(s) < len(v.Type.Shape) || s[0] != c.samples
+	return convolves(v) && i == 1 || len(s) < len(v.Type.Shape) || s[0] != c.samples
 }
 
 // settle finds the inputs and outputs of the chain, and reports whether it can be computed
@@ -209,7 +212,7 @@ func (c *sampleChain) pays() bool {
 	large := 0
 	for _, v := range c.values {
 		switch v.Op {
-		case op.Conv, op.MaxPool, op.AvgPool:
+		case op.Conv, op.QuantizedConv, op.MaxPool, op.AvgPool:
 			large++
 		}
 	}
@@ -244,7 +247,7 @@ func (b *compiler) newDepthFirst(g *ir.Graph, c *sampleChain) (*depthFirst, erro
 		}
 		values[v] = sub.Add(v.Op, v.Attr, one(v.Type), v.Path, args...)
 		k.work += v.Type.Shape.Size()
-		if v.Op == op.Conv {
+		if convolves(v) {
 			k.work += v.Type.Shape.Size() * v.Args[1].Type.Shape[:len(v.Args[1].Type.Shape)-1].Size() / 16
 		}
 	}

@@ -21,29 +21,50 @@ import (
 
 // residual is a prediction of images: a convolution, a block with a residual sum, a separable
 // convolution with a stride, pooling, and the mean over the pixels. x is multiplied by itself
-// first, so that the convolutions' input lies in the arena.
+// first, so that the convolutions' input lies in the arena. With int8 they are convolutions of
+// integers, of an input in float32.
 func residual(t *testing.T, d dtype.DType, batch int) (*Program, []driver.Buffer) {
+	kernels := d
+	if d == dtype.Int8 {
+		d = dtype.Float32
+	}
 	rng := rand.New(rand.NewPCG(3, 4))
 	one, zero, two := []int{1, 1}, []int{0, 0}, []int{2, 2}
 	same := op.Attr{Stride: one, Dilation: one, Low: one, High: one}
-	g := ir.New(7)
+	g := ir.New(0)
 	var in []driver.Buffer
-	input := func(s ...int) *ir.Value {
-		x := randomArray(rng, d, s...)
-		in = append(in, &Buffer{storage: x.data})
+	add := func(x array) *ir.Value {
+		in, g.Params = append(in, &Buffer{storage: x.data}), append(g.Params, nil)
 		return param(t, g, len(in)-1, x.Type)
+	}
+	input := func(s ...int) *ir.Value { return add(randomArray(rng, d, s...)) }
+	quantization := map[*ir.Value][]*ir.Value{}
+	kernel := func(s ...int) *ir.Value {
+		w := add(randomArray(rng, kernels, s...))
+		if kernels == dtype.Int8 {
+			scales := arrayOf(dtype.Float32, op.Shape{s[3]}, func(i int) float64 { return 500 + float64(i) })
+			zero := arrayOf(dtype.Int8, op.Shape{}, func(int) float64 { return float64(len(in) - 9) })
+			quantization[w] = []*ir.Value{add(scales), add(arrayOf(dtype.Float32, op.Shape{}, func(int) float64 { return 20 })), add(zero)}
+		}
+		return w
+	}
+	conv := func(a op.Attr, x, w *ir.Value) *ir.Value {
+		if q := quantization[w]; q != nil {
+			return record(t, g, op.QuantizedConv, a, append([]*ir.Value{x, w}, q...)...)
+		}
+		return record(t, g, op.Conv, a, x, w)
 	}
 	bias := func(x, b *ir.Value) *ir.Value {
 		return record(t, g, op.Relu, op.Attr{}, record(t, g, op.Add, op.Attr{}, x, b))
 	}
 	// Weights first: the images of a batch are the first ones of a larger batch.
-	w1, b1, w2, w3, w4, w5 := input(3, 3, 16, 32), input(32), input(3, 3, 32, 32), input(3, 3, 32, 32), input(3, 3, 1, 32), input(1, 1, 32, 64)
+	w1, b1, w2, w3, w4, w5 := kernel(3, 3, 16, 32), input(32), kernel(3, 3, 32, 32), kernel(3, 3, 32, 32), kernel(3, 3, 1, 32), kernel(1, 1, 32, 64)
 	x := input(batch, 12, 12, 16)
-	y := bias(record(t, g, op.Conv, same, record(t, g, op.Square, op.Attr{}, x), w1), b1)
-	z := record(t, g, op.Conv, same, record(t, g, op.Relu, op.Attr{}, record(t, g, op.Conv, same, y, w2)), w3)
+	y := bias(conv(same, record(t, g, op.Square, op.Attr{}, x), w1), b1)
+	z := conv(same, record(t, g, op.Relu, op.Attr{}, conv(same, y, w2)), w3)
 	y = record(t, g, op.Relu, op.Attr{}, record(t, g, op.Add, op.Attr{}, z, y))
 	separable := op.Attr{Stride: two, Dilation: one, Low: zero, High: one, Groups: 32}
-	y = record(t, g, op.Conv, op.Attr{Stride: one, Dilation: one, Low: zero, High: zero}, bias(record(t, g, op.Conv, separable, y, w4), b1), w5)
+	y = conv(op.Attr{Stride: one, Dilation: one, Low: zero, High: zero}, bias(conv(separable, y, w4), b1), w5)
 	y = record(t, g, op.MaxPool, op.Attr{Window: two, Stride: two, Dilation: one, Low: zero, High: zero}, y)
 	g.Output(record(t, g, op.Mean, op.Attr{Axes: []int{1, 2}}, y), -1)
 	return plan(t, g), in
@@ -65,7 +86,7 @@ func output(t *testing.T, p *Program, in []driver.Buffer, procs int, see func(*i
 func TestDepthFirst(t *testing.T) {
 	isatest.SkipEmulated(t, "how kernels are joined does not depend on the processor")
 	isatest.ForEach(t, func(t *testing.T) {
-		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
+		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16, dtype.Int8} {
 			p, in := residual(t, d, 1)
 			want := output(t, p, in, 1, nil)
 			for _, batch := range []int{2, 3, 5} {
@@ -85,7 +106,7 @@ func TestDepthFirst(t *testing.T) {
 				if bytes.Equal(layers, whole) {
 					continue
 				}
-				if d == dtype.Float32 || isa.Current() != isa.AMX {
+				if !d.Is16() || isa.Current() != isa.AMX {
 					t.Fatalf("%d images of %v: other bits than layer by layer", batch, d)
 				}
 				typ := p.graph.Outputs[0].Type
