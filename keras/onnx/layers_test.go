@@ -213,13 +213,21 @@ func writeManifest(t testing.TB, dir string, all []dump) {
 	}
 }
 
+// exportFolder makes the folder of -export. Without it the test is skipped.
+func exportFolder(t *testing.T) string {
+	if *exportDir == "" {
+		t.Skip("no -export")
+	}
+	if err := os.MkdirAll(*exportDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return *exportDir
+}
+
 // TestExportLayers writes each case with -export: what testdata/check.py compares with
 // ONNX Runtime.
 func TestExportLayers(t *testing.T) {
-	dir := *exportDir
-	if dir == "" {
-		t.Skip("no -export")
-	}
+	dir := exportFolder(t)
 	var all []dump
 	for _, c := range layerCases(t) {
 		m, err := c.model()

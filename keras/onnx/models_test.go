@@ -112,10 +112,7 @@ func (e example) model(t testing.TB, under string) *keras.Model {
 // TestExportModels writes the examples under each precision with -export: what
 // testdata/check.py compares.
 func TestExportModels(t *testing.T) {
-	dir := *exportDir
-	if dir == "" {
-		t.Skip("no -export")
-	}
+	dir := exportFolder(t)
 	var all []dump
 	for _, c := range []struct{ policy, precision string }{{"float32", ""}, {"mixed_float16", "float16"}, {"mixed_bfloat16", ""}, {"float32", "float16"}} {
 		for _, e := range examples() {
