@@ -247,6 +247,9 @@ func (c *capture) derive(t *Tensor, owner *Variable, what string) {
 	for _, s := range inner.sources {
 		h.from = append(h.from, s.variable)
 	}
+	if len(h.from) == 0 {
+		return // constants alone: there is nothing whose change would fill a copy
+	}
 	// A program of other settings may round in another way.
 	h.key = string(inner.graph.AppendKey(fmt.Appendf(nil, "%v ", currentSettings())))
 	if i := slices.IndexFunc(owner.folded, h.same); i >= 0 {

@@ -401,3 +401,24 @@ func TestFoldBits(t *testing.T) {
 		t.Error("other bits than of a model that was made after it")
 	}
 }
+
+// TestFoldConstants: a factor and a summand that are constants, as of Rescaling or of a
+// hard sigmoid, fold, too; no variable's change would fill a copy of the summand.
+func TestFoldConstants(t *testing.T) {
+	for _, c := range foldCases {
+		m, x := newFoldModel(c, dtype.Float32, dtype.Float32), foldInput(c, dtype.Float32)
+		call := func(x T) T { return c.contract(x, m.kernel.Value()).MulScalar(0.25).AddScalar(3) }
+		fn := folding(call, true)
+		want := values(t, must[T](t)(folding(call, false).Call(ctx, x)))
+		for run := range 2 {
+			got := values(t, must[T](t)(fn.Call(ctx, x)))
+			for i := range want {
+				// A factor that is a power of two changes no rounding but that of the sum.
+				if !(math.Abs(got[i]-want[i]) <= 2*dtype.Float32.Epsilon()*(3+math.Abs(want[i]))) {
+					t.Errorf("%s, run %d: element %d is %v, want %v", c.name, run, i, got[i], want[i])
+					break
+				}
+			}
+		}
+	}
+}
