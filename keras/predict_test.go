@@ -8,7 +8,52 @@ import (
 
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
+
+// TestPredictRescaled: a Dense layer, with and without a bias, and a Rescaling behind it, whose
+// constants are folded into the kernel and a bias, at two sizes of the batch, again, and after
+// new weights.
+func TestPredictRescaled(t *testing.T) {
+	ctx := context.Background()
+	for _, biased := range []bool{true, false} {
+		m := keras.Sequential(&layers.Dense{Units: 2, UseBias: new(biased)}, &preprocessing.Rescaling{Scale: 0.5, Offset: 3})
+		if err := m.Build(3); err != nil {
+			t.Fatal(err)
+		}
+		for _, kernel := range [][]float32{{1, 2, 3, 4, 5, 6}, {1, 2, 3, 4, 5, 6}, {-1, 0, 2, 4, 8, 16}} {
+			weights, bias := []*keras.Tensor{keras.NewTensor(kernel, 3, 2)}, []float32{0, 0}
+			if biased {
+				bias = []float32{10, -20}
+				weights = append(weights, keras.NewTensor(bias, 2))
+			}
+			if err := m.SetWeights(weights); err != nil {
+				t.Fatal(err)
+			}
+			for _, batch := range []int{1, 4, 1} {
+				x := make([]float32, 3*batch)
+				var want []float32
+				for i := range batch {
+					x[3*i], x[3*i+1], x[3*i+2] = float32(i), 1, -2
+					for j := range 2 {
+						y := bias[j]
+						for p := range 3 {
+							y += x[3*i+p] * kernel[2*p+j]
+						}
+						want = append(want, 0.5*y+3) // exact: small integers and a half
+					}
+				}
+				p, err := m.Predict(ctx, keras.NewTensor(x, batch, 3))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, err := p.Values(); err != nil || !slices.Equal(got, want) {
+					t.Errorf("bias %v, kernel %v, batch %d: got %v, want %v, %v", biased, kernel, batch, got, want, err)
+				}
+			}
+		}
+	}
+}
 
 // TestPredictDataset: batches of any size, the last one smaller, give what the
 // whole gives, also of several inputs and outputs; targets are not read.
